@@ -1,0 +1,93 @@
+"""Text to features: spark-submit jobs/featurize.py --input corpus/ --output features/ --model model/ [--help]"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs.corpus import Corpus, open_corpus
+from jobs.options import check_options, feature_config, parser
+from jobs.outputs import Target, move_parquet, refuse_overlap
+from jobs.progress import progress
+from jobs.schemas import check, features_schema
+from jobs.session import Mistake, TooManyRejects, exit_code, spark_session
+from jobs.stages import count, fit, load_model, transform
+from jobs.summary import summary
+from jobs.workers import HASH_PARTS
+from models.features import FeatureModel
+
+
+def main(arguments: list[str]) -> None:
+    """Run the job; its summary goes to stdout, everything else to stderr or the log."""
+    options = parser().parse_args(arguments)
+    check_options(options)
+    config = None if options.apply else feature_config(options)
+    spark = spark_session("textmill featurize")
+    output = Target(spark, options.output, "--output", options.overwrite)
+    model_target = Target(spark, options.model, "--model", options.overwrite) if options.model else None
+    corpus = open_corpus(
+        spark, options.input, options.format, options.text, options.id, options.label, options.max_document_bytes
+    )
+    refuse_overlap({"--input": corpus.path, "--output": output.path, "--model": model_target and model_target.path})
+    model = load_model(spark, options.apply) if options.apply else None
+
+    with output.staged() as stage:
+        with progress(spark, "count"):
+            counted = count(spark, stage, model.config if model else config, corpus)
+        check_records(counted, options.max_rejects, corpus)
+        if model is None:
+            with progress(spark, "fit", counted["documents"]):
+                model = fit(spark, stage, config, counted)
+        with progress(spark, "transform", counted["documents"]):
+            written = transform(spark, stage, model, corpus)
+
+        features = f"{stage}/output"
+        move_parquet(output.fs, f"{stage}/features/kind=features", features)
+        move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects")
+        rows = spark.read.parquet(features)
+        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        if not rows.count() == written["documents"] == counted["documents"]:
+            raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
+        manifest = manifest_of(model, counted, written)
+        output.fs.write_json(f"{features}/_manifest.json", manifest)
+        if model_target:
+            with model_target.staged() as model_stage, tempfile.TemporaryDirectory() as scratch:
+                model.save(Path(scratch) / "model")
+                model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
+                model_target.swap(f"{model_stage}/model")
+        output.swap(features)
+    print(summary(spark, output.path, options, model, manifest))
+
+
+def check_records(counted: dict[str, int], max_rejects: float, corpus: Corpus) -> None:
+    """Raise TooManyRejects or Mistake where what was read is not good enough to go on."""
+    rejects, records = counted["rejects"], counted["records"]
+    if rejects > max_rejects * records:
+        share = 100 * rejects / records
+        raise TooManyRejects(
+            f"{rejects} of {records} records ({share:.2f}%) of {corpus.path} were rejected, more than --max-rejects "
+            f"{100 * max_rejects:g}% allows: mend the input or raise the limit"
+        )
+    if not counted["documents"]:
+        raise Mistake(f"--input {corpus.path} holds no documents: {records} records, {counted['blanks']} blank")
+
+
+def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, int | str]:
+    """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
+    names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
+    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
+    return {
+        **{name: counted[name] for name in names},
+        "terms": len(model.terms),
+        "entries": written["entries"],
+        "model_id": model.id,
+        "content_hash": f"{content:032x}",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""The command line of featurize.py, and what its fitting options mean as a FeatureConfig."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from jobs.corpus import FORMATS
+from jobs.session import Mistake
+from models.features import FeatureConfig
+from udfs.text import TextConfig, stop_words
+
+FITTING = (
+    "features", "ngrams", "ngram_span", "tokenizer", "pattern", "stop_words", "min_df", "max_df", "max_features", "preset",
+    "sublinear_tf", "idf", "norm", "unicode", "no_lowercase",
+)  # fmt: skip
+
+
+def ngram_range(text: str) -> tuple[int, int]:
+    """MIN,MAX, or N for N,N."""
+    parts = [int(part) for part in text.split(",")]
+    if len(parts) not in (1, 2):
+        raise ValueError
+    return parts[0], parts[-1]
+
+
+def df_limit(text: str) -> int | float:
+    """A number of documents, or a share of them when written with a point."""
+    return float(text) if "." in text else int(text)
+
+
+def how_many(text: str) -> int:
+    """A number of at least 1, or none: 0."""
+    number = 0 if text == "none" else int(text)
+    if number < (text != "none"):
+        raise ValueError
+    return number
+
+
+def percentage(text: str) -> float:
+    """A percentage, as a share: 1% or 0.01."""
+    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= share <= 1:
+        raise ValueError
+    return share
+
+
+def size(text: str) -> int:
+    """A number of bytes, with KB, MB or GB (1024) if wanted."""
+    match = re.fullmatch(r"(\d+)([KMG]B)?", text)
+    if not match:
+        raise ValueError
+    return int(match[1]) << {None: 0, "KB": 10, "MB": 20, "GB": 30}[match[2]]
+
+
+# argparse names the function in its error line
+ngram_range.__name__, df_limit.__name__, how_many.__name__ = "MIN,MAX", "number or share", "number or none"
+percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB"
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options. Those that shape the model default to None, so that --apply can refuse them."""
+    p = argparse.ArgumentParser("featurize.py", description="Text to sparse features, and the model that gives them.",
+                                allow_abbrev=False)
+    p.add_argument("--input", required=True, metavar="PATH", help="a file or folder, taken literally")
+    p.add_argument("--output", required=True, metavar="DIR", help="where the features go")
+    p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
+    p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
+    p.add_argument("--overwrite", action="store_true", help="replace --output and --model if they exist")
+    p.add_argument("--format", choices=FORMATS, default="auto", help="default: by the names of the files")
+    for role, what in (("text", "the text"), ("id", "the id, if there is one"), ("label", "the label, if there is one")):
+        p.add_argument(f"--{role}", metavar="COLUMN", help=f"the column with {what} (default: {role})")
+    p.add_argument("--max-rejects", type=percentage, default=0.01, metavar="SHARE", help="fail above this (default: 1%%)")
+    p.add_argument("--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)")
+    f = p.add_argument_group("features (not with --apply)")
+    f.add_argument("--features", choices=("onehot", "count", "tfidf"), help="default: tfidf")
+    f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
+    f.add_argument("--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)")
+    f.add_argument("--tokenizer", choices=("word", "whitespace", "regex"), help="default: word (UAX #29)")
+    f.add_argument("--pattern", metavar="REGEX", help="what a token is, for --tokenizer regex")
+    f.add_argument("--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line")
+    f.add_argument("--min-df", type=df_limit, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
+    f.add_argument("--max-df", type=df_limit, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
+    f.add_argument("--max-features", type=how_many, metavar="N|none", help="largest vocabulary (default: 1048576)")
+    f.add_argument("--preset", choices=("sklearn",), help="tokens and n-grams of scikit-learn's vectorizers")
+    f.add_argument("--sublinear-tf", action="store_true", default=None, help="1 + ln(tf) for tf")
+    f.add_argument("--idf", choices=("smooth", "plain", "ml"), help="default: smooth")
+    f.add_argument("--norm", choices=("l2", "l1", "none"), help="default: l2 for tfidf, else none")
+    f.add_argument("--unicode", choices=("NFC", "NFKC"), help="normal form (default: NFC)")
+    f.add_argument("--no-lowercase", action="store_true", default=None, help="keep capitals")
+    return p
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise Mistake for options that exclude each other."""
+    if options.apply:
+        fitting = [name for name in ("model", *FITTING) if getattr(options, name) is not None]
+        if fitting:
+            names = ", ".join("--" + name.replace("_", "-") for name in fitting)
+            raise Mistake(f"--apply uses a model as it is: leave out {names}")
+    elif not options.model:
+        raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
+    if options.preset:
+        own = [name for name in ("tokenizer", "pattern", "unicode", "ngram_span") if getattr(options, name) is not None]
+        if own:
+            names = ", ".join("--" + name.replace("_", "-") for name in own)
+            raise Mistake(f"--preset {options.preset} settles {names}: leave out one or the other")
+
+
+def feature_config(options: argparse.Namespace) -> FeatureConfig:
+    """The FeatureConfig that the fitting options ask for; raises Mistake for a bad value or combination."""
+    sklearn = options.preset == "sklearn"
+    given = {
+        name: getattr(options, name)
+        for name in ("features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm")
+        if getattr(options, name) is not None
+    }
+    if options.max_features is not None:
+        given["max_features"] = options.max_features or None
+    try:
+        text = TextConfig(
+            unicode="none" if sklearn else options.unicode or "NFC",
+            lowercase=not options.no_lowercase,
+            tokenizer="sklearn" if sklearn else options.tokenizer or "word",
+            pattern=options.pattern,
+        )
+        if sklearn:
+            given["ngram_span"] = "document"
+        stop = tuple(stop_words(options.stop_words, text)) if options.stop_words else ()
+        return FeatureConfig(text=text, stop_words=stop, **given)
+    except ValueError as error:
+        raise Mistake(str(error)) from None

@@ -1,0 +1,72 @@
+"""Progress of a running job: a live line on a terminal, one log line a stage elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jobs.session import log
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 42 s, 3 min 20 s or 2 h 5 min."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextmanager
+def progress(spark: SparkSession, name: str, documents: int | None = None) -> Iterator[None]:
+    """Show how far Spark's active stages are while the block runs: documents, their rate, the time left.
+
+    `documents` is their number where it is known; else records read so far stand in for them. Time left is by tasks
+    and, within them, by records.
+    """
+    started = time.monotonic()
+    stop = threading.Event()
+    live = sys.stderr.isatty()
+    watcher = threading.Thread(target=_watch, args=(spark, name, documents, started, stop), daemon=True)
+    if live:
+        watcher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        if live:
+            watcher.join()
+            sys.stderr.write("\r\x1b[K")
+    log.info("%s: done in %s", name, duration(time.monotonic() - started))
+
+
+def _watch(spark: SparkSession, name: str, documents: int | None, started: float, stop: threading.Event) -> None:
+    while not stop.wait(0.5):
+        try:
+            line = _line(spark, name, documents, time.monotonic() - started)
+        except Exception:  # the session may be ending: progress must never end a job
+            continue
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+
+def _line(spark: SparkSession, name: str, documents: int | None, elapsed: float) -> str:
+    store: Any = spark.sparkContext._jsc.sc().statusStore()  # type: ignore[union-attr]
+    active = store.activeStages()
+    stages = [active.apply(i) for i in range(active.size())]
+    tasks = sum(stage.numTasks() for stage in stages)
+    done = sum(stage.numCompleteTasks() for stage in stages)
+    records = sum(stage.inputRecords() for stage in stages)
+    share = done / tasks if tasks else 0.0
+    seen = int(share * documents) if documents is not None else records
+    parts = [name, f"{seen:,} documents", f"{seen / elapsed:,.0f}/s"]
+    if tasks:
+        parts.append(f"task {done} of {tasks}")
+    if 0 < share < 1:
+        parts.append(f"{duration(elapsed / share * (1 - share))} left")
+    return "  ".join(parts)

@@ -1,0 +1,154 @@
+"""The Spark session of a job: built, quiet, with the code at hand in every worker; and how a job ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import package
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+ARCHIVE = "textmill.zip"
+log = logging.getLogger("textmill")
+
+
+class Mistake(ValueError):
+    """What the user can mend: one line with the value, the limit and the remedy; exit code 2."""
+
+
+class TooManyRejects(Exception):
+    """More records were rejected than --max-rejects allows; exit code 3."""
+
+
+def code_root() -> Path:
+    """The folder of the code; where it was imported from a zip, a private unpacked copy, put first on sys.path."""
+    if package.ROOT.is_dir():
+        return package.ROOT
+    copy = package.unpack(package.ROOT, package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-")))
+    sys.path.insert(0, str(copy))
+    return copy
+
+
+ROOT = code_root()  # before anything imports udfs or models: numba finds no cache in a zip
+
+
+def archive() -> Path:
+    """The zip of the code for the workers: the one it was imported from, or one that is made when the source changed."""
+    if package.ROOT != ROOT:
+        return package.ROOT
+    try:
+        return package.write_zip(ROOT / "build" / ARCHIVE)
+    except OSError:  # a read-only install
+        folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
+        return package.write_zip(folder / package.digest(ROOT) / ARCHIVE)
+
+
+def spark_session(name: str) -> SparkSession:
+    """The session that spark-submit configured, or a local one, with Textmill's code in its workers.
+
+    Raises Mistake where Spark or Java is missing or too old.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        import pyspark
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise Mistake(f"pyspark is missing ({error}): run `make install`, or submit with spark-submit") from None
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (3, 5):
+        raise Mistake(f"Spark {pyspark.__version__} is too old: Textmill needs 3.5 or newer")
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        spark = SparkSession.builder.appName(name).getOrCreate()
+    except PySparkRuntimeError as error:
+        raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
+    log_to_file(spark)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")  # kinds are told apart without a sort
+    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(64 << 20))
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(package)
+    spark.sparkContext.addFile(str(archive()))
+    return spark
+
+
+def log_to_file(spark: SparkSession) -> None:
+    """Send the driver's Java log to a file of this user where Spark would print it on the terminal by default."""
+    jvm: Any = spark.sparkContext._jvm
+    location = str(jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource())
+    if "org/apache/spark/log4j2-defaults.properties" not in location:
+        return  # the user's or the cluster's own configuration
+    folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
+    path = folder / f"spark-{os.getpid()}.log"
+    settings = folder / "log4j2.properties"
+    settings.write_text(
+        "rootLogger.level=warn\nrootLogger.appenderRef.file.ref=file\nappender.file.type=File\nappender.file.name=file\n"
+        "appender.file.fileName=${sys:textmill.log}\nappender.file.layout.type=PatternLayout\n"
+        "appender.file.layout.pattern=%d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex\n"
+    )
+    jvm.java.lang.System.setProperty("textmill.log", str(path))
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(settings.as_uri()))
+    os.environ["TEXTMILL_LOG"] = str(path)
+
+
+def on_workers(module: str, function: str, *settings: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`module.function(batches, partition, *settings)` for mapInArrow, imported in the worker from the shipped code."""
+    use, name = package.use, ARCHIVE
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import importlib
+
+        from pyspark import SparkFiles, TaskContext
+
+        use(SparkFiles.get(name))
+        context = TaskContext.get()
+        yield from getattr(importlib.import_module(module), function)(batches, context.partitionId(), *settings)
+
+    return run
+
+
+def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
+    """Run a job; its failure is one line on stderr: 2 the user's mistake, 3 too many rejects, 1 anything else."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        job(arguments)
+        return 0
+    except Mistake as error:
+        message, code = str(error), 2
+    except TooManyRejects as error:
+        message, code = str(error), 3
+    except KeyboardInterrupt:
+        message, code = "interrupted; the old output is as it was", 130
+    except Exception as error:  # whatever Spark or Java raise: the cause in a line, the rest in the log
+        message, code = failure(error), 1
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def failure(error: Exception) -> str:
+    """The cause of an unexpected failure in one line, and where all of it was written."""
+    import traceback
+
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")] or [
+        line for line in lines if "Error:" in line or "Exception:" in line
+    ]
+    cause = (causes or lines or [type(error).__name__])[-1]
+    path = os.environ.get("TEXTMILL_LOG")
+    if path is None:
+        folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
+        path = str(folder / f"spark-{os.getpid()}.log")
+    with open(path, "a") as file:
+        traceback.print_exception(error, file=file)
+    return f"{type(error).__name__}: {cause[:400]} (everything in {path})"

@@ -1,0 +1,121 @@
+"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers is in workers.py.
+
+count reads the input, once. fit sums the blocks' terms in one shuffle of packed terms and chooses the vocabulary without
+a global sort. transform weighs the blocks' counts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from jobs.corpus import Corpus
+from jobs.outputs import FileSystem, add_up, write_cells
+from jobs.schemas import features_schema
+from jobs.session import Mistake, on_workers
+from jobs.workers import BUCKETS, CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
+from models.counts import TermCounts, merge_counts
+from models.features import FeatureConfig, FeatureModel, select
+
+BUCKET_TERMS = 1 << 18  # terms of block dictionaries for which a bucket of its own pays
+SAMPLES = 1000  # of the ties in a bucket
+
+
+def load_model(spark: SparkSession, path: str) -> FeatureModel:
+    """The model in a folder of any file system; raises Mistake if it is none."""
+    try:
+        fs = FileSystem(spark, path)
+        if not fs.is_dir(fs.root):
+            raise ValueError(f"{path} is no folder")
+        with tempfile.TemporaryDirectory() as scratch:
+            fs.download(fs.root, Path(scratch) / "model")
+            return FeatureModel.load(Path(scratch) / "model")
+    except ValueError as error:
+        raise Mistake(f"--apply: {error}") from None
+
+
+def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
+    """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
+    worker = on_workers("jobs.workers", "count", config.to_json(), corpus.layout.to_json())
+    write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
+    return add_up(spark, f"{folder}/count", COUNT_STATS)
+
+
+def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
+    """The model of the blocks in `folder`/count; writes `folder`/terms on the way.
+
+    stats: documents, tokens and block_terms of the blocks. The driver never holds more terms than are chosen, and some
+    ties. Raises Mistake if no term is left.
+    """
+    n = stats["documents"]
+    try:
+        low, high = config.df_limits(n)
+        blocks = spark.read.parquet(f"{folder}/count/kind=blocks")
+        buckets = 1 + stats["block_terms"] // BUCKET_TERMS
+        dealt = blocks.select("terms").mapInArrow(on_workers("jobs.workers", "merge_blocks", buckets), BUCKETS)
+        merge = on_workers("jobs.workers", "merge_buckets", low, high)
+        write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
+        return FeatureModel(config, select(_chosen(spark, folder, config), config, n), n, stats["tokens"])
+    except ValueError as error:
+        raise Mistake(str(error)) from None
+
+
+def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
+    """The terms among which the vocabulary is: all of them, or those above a cut-off in cf and enough of those at it."""
+    terms = spark.read.parquet(f"{folder}/terms/kind=terms").select("terms")
+    histogram = spark.read.parquet(f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
+    cut, last_tie, above = 0, None, 0
+    for row in sorted(histogram.collect(), reverse=True):
+        if config.max_features is None or above + row.terms <= config.max_features:
+            above += row.terms
+            continue
+        cut = row.cf
+        wanted = config.max_features - above
+        if row.terms > wanted + config.max_features:
+            last_tie = _last_tie(terms, cut, wanted)
+        break
+    packed = terms.mapInArrow(on_workers("jobs.workers", "chosen_terms", cut, last_tie), "terms binary").collect()
+    return merge_counts([table_counts(from_bytes(pa.scalar(bytes(row.terms)))) for row in packed])
+
+
+def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:
+    """A term such that at least `wanted` terms with this cf, and few more, are not after it (None: take them all)."""
+    sampler = on_workers("jobs.workers", "tie_samples", cf, SAMPLES)
+    seen = 0
+    for row in sorted(terms.mapInArrow(sampler, "term binary, terms bigint").collect()):
+        seen += row.terms
+        if seen >= wanted:
+            return bytes(row.term)
+    return None
+
+
+def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
+    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
+    blocks = spark.read.parquet(f"{folder}/count/kind=blocks")
+    if corpus.layout.id or corpus.layout.format == "files":
+        blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
+    else:
+        blocks = blocks.join(_repeats(blocks), "block", "left")
+    schema = features_schema(corpus.id_type, corpus.label, corpus.carried)
+    with tempfile.TemporaryDirectory() as scratch:
+        name = f"vocabulary-{model.id}.table"
+        model.table.save(Path(scratch) / name)
+        spark.sparkContext.addFile(f"{scratch}/{name}")
+        worker = on_workers("jobs.workers", "write_features", model.config.to_json(), name, schema.json())
+        columns = blocks.select("terms", "documents", "hashes", "repeats")
+        write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
+    return add_up(spark, f"{folder}/features", FEATURE_STATS)
+
+
+def _repeats(blocks: DataFrame) -> DataFrame:
+    """For each block, the records that other blocks before it hold too, and how often: rows of block, repeats."""
+    records = blocks.select("block", "hashes").mapInArrow(
+        on_workers("jobs.workers", "block_records"), "block bigint, record binary, records bigint"
+    )
+    before = Window.partitionBy("record").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    repeated = records.withColumn("earlier", F.sum("records").over(before)).where("earlier > 0")
+    return repeated.groupBy("block").agg(F.collect_list(F.struct("record", "earlier")).alias("repeats"))

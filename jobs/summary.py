@@ -1,0 +1,58 @@
+"""The last words of featurize.py: what was read, what came of it, and what to type next."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from pyspark.sql import SparkSession
+from scipy.sparse import csr_matrix
+
+from models.features import FeatureModel
+
+SAMPLE = 10_000  # documents from which the top terms are
+
+
+def summary(
+    spark: SparkSession, path: str, options: argparse.Namespace, model: FeatureModel, manifest: dict[str, int | str]
+) -> str:
+    """A page of text: counts, vocabulary, top terms (by label where there is one), where the output is, what is next."""
+    documents, tokens = int(manifest["documents"]), int(manifest["tokens"])
+    aside = [f"{manifest[name]:,} {name}" for name in ("rejects", "blanks", "repaired") if manifest[name]]
+    lines = [
+        "",
+        f"documents   {documents:,} of {manifest['records']:,} records" + (f" ({', '.join(aside)})" if aside else ""),
+        f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
+        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} a document",
+    ]
+    top = _top_terms(spark, path, model)
+    if top:
+        width = max(len(label) for label in top)
+        sampled = f" (of {SAMPLE:,} documents)" if documents > SAMPLE else ""
+        lines += ["", f"top terms{sampled}", *(f"  {label:{width}}  {' '.join(terms)}" for label, terms in top.items())]
+    where = options.model or options.apply
+    lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
+    if manifest["rejects"] or manifest["repaired"]:
+        lines.append(f"set aside   {options.output}/_rejects")
+    lines += [
+        "",
+        "next:",
+        f"  spark.read.parquet({options.output!r})                         # in PySpark",
+        f"  FeatureModel.load({where!r}).transform(pa.array([\"some text\"]))  # anywhere, without Spark",
+        f"  spark-submit jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+    ]
+    return "\n".join(lines)
+
+
+def _top_terms(spark: SparkSession, path: str, model: FeatureModel) -> dict[str, list[str]]:
+    rows = spark.read.parquet(path).limit(SAMPLE)
+    labelled = "label" in rows.columns
+    found = rows.select("indices", "values", *(["label"] if labelled else [])).collect()
+    indptr = np.cumsum([0] + [len(row.indices) for row in found])
+    indices = np.fromiter((i for row in found for i in row.indices), np.int32, indptr[-1])
+    values = np.fromiter((v for row in found for v in row["values"]), np.float32, indptr[-1])
+    matrix = csr_matrix((values, indices, indptr), shape=(len(found), len(model.terms)))
+    if labelled:
+        return model.top_terms(matrix, [row.label for row in found])
+    mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
+    return {"all": [model.terms[int(i)].as_py() for i in np.argsort(-mean, kind="stable")[:10]]}

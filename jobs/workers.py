@@ -1,0 +1,379 @@
+"""What runs in Spark's Python workers: Arrow batches in, Arrow batches out, no Spark in between.
+
+What a stage leaves behind are cells: each row is a kind and a piece of a Parquet file of that kind, which outputs.py has
+Spark write byte by byte. pyarrow encodes Parquet at a tenth of the cost of Spark's row writer, yet the files go through
+Spark's file systems and its commit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from models.counts import BlockCounts, TermCounts, TermTable, merge_counts
+from models.features import FeatureConfig, weigh
+from udfs.hashing import content_hash, hash_sum
+from udfs.records import REJECTS, Layout, parse, slices
+
+MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
+BLOCK_BYTES = 16 << 20  # of text that is counted at once
+MERGE_TERMS = 4 << 20  # terms that are merged at once
+ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+CELLS = "kind string, cell string"
+Cells = Iterator[pa.RecordBatch]
+
+
+class CellFile:
+    """A Parquet file written as cells: after each, Spark adds the four bytes of MAGIC.
+
+    Between row groups they are a gap that the footer's offsets allow for; at the end they are the file's own last bytes.
+    """
+
+    def __init__(self, kind: str, schema: pa.Schema, compression: str = "zstd") -> None:
+        self.kind, self.schema, self.cells = kind, schema, 0
+        self._sink = _Sink()
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, "w"), schema, compression=compression)
+
+    def write(self, table: pa.Table) -> pa.RecordBatch:
+        """The cell that holds `table` as one row group."""
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        cell = self._sink.take()
+        self._sink.position += len(MAGIC)
+        self.cells += 1
+        return self._row(cell)
+
+    def close(self) -> Cells:
+        """The last cell, if there were others: the footer, less the MAGIC that Spark adds."""
+        self._writer.close()
+        if self.cells:
+            cell = self._sink.take()
+            assert cell.endswith(MAGIC)
+            yield self._row(cell[: -len(MAGIC)])
+
+    def _row(self, cell: bytes) -> pa.RecordBatch:
+        # The column is declared a string, since Spark's text writer takes nothing else; its bytes are never looked at.
+        offsets = pa.py_buffer(np.array([0, len(cell)], np.int32))
+        text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(cell))
+        return pa.RecordBatch.from_arrays([pa.array([self.kind]), text], ["kind", "cell"])
+
+
+class _Sink(io.RawIOBase):
+    """Collects what is written, and counts positions as in the file to be."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._parts.append(bytes(data))
+        self.position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.position
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream, zstd-compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(data: pa.Scalar) -> pa.Table:
+    """The table that `to_bytes` wrote, each column one chunk."""
+    return pa.ipc.open_stream(data.as_buffer()).read_all().combine_chunks()
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    column = table[name]
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def counts_table(counts: TermCounts) -> pa.Table:
+    """Term counts as the columns term, df, cf."""
+    return pa.table({"term": counts.terms, "df": counts.df, "cf": counts.cf})
+
+
+def table_counts(table: pa.Table) -> TermCounts:
+    """The term counts in the columns term, df, cf."""
+    return TermCounts(_column(table, "term"), _column(table, "df").to_numpy(), _column(table, "cf").to_numpy())
+
+
+# -- count: raw records -> blocks, rejects, stats ---------------------------------------------------------------------
+
+BLOCKS = pa.schema([("block", pa.int64()), ("terms", pa.binary()), ("documents", pa.binary()), ("hashes", pa.binary())])
+COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "block_terms")
+
+
+def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str) -> Cells:
+    """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
+
+    A block's cell holds its dictionary (term, df, cf), its documents (id, label, carried columns, and the dictionary ids
+    and tf of their terms), and the documents' record hashes where they have no id.
+    """
+    settings = FeatureConfig.from_json(config)
+    where = Layout(**json.loads(layout))
+    blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
+    stats = dict.fromkeys(COUNT_STATS, 0)
+    for raw in _joined(_numbered(batches)):
+        parsed = parse(raw, where)
+        stats["records"] += parsed.records
+        stats["documents"] += parsed.documents.num_rows
+        stats["rejects"] += parsed.rejects.num_rows - parsed.repaired
+        stats["blanks"] += parsed.blanks
+        stats["repaired"] += parsed.repaired
+        if parsed.rejects.num_rows:
+            yield rejects.write(parsed.rejects)
+        for begin, end in slices(parsed.documents, BLOCK_BYTES):
+            part = parsed.documents.slice(begin, end - begin)
+            counted = settings.count(part["text"])
+            stats["tokens"] += int(counted.lengths.sum())
+            stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
+            stats["block_terms"] += len(counted.dictionary.df)
+            block = {
+                "block": [partition << 32 | blocks.cells],
+                "terms": [to_bytes(counts_table(counted.dictionary))],
+                "documents": [to_bytes(_with_counts(part, counted))],
+                "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
+            }
+            yield blocks.write(pa.table(block, BLOCKS))
+    yield from blocks.close()
+    yield from rejects.close()
+    yield from _stats(stats)
+
+
+def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches with a column `position` in place of `start`: the record's number in its part of a file, from 0.
+
+    A source that starts in mid-file gets "@" and the byte at which its part starts.
+    """
+    last: tuple[object, object] = (None, None)
+    seen = 0
+    for batch in batches:
+        if "start" not in batch.schema.names:
+            yield batch
+            continue
+        source, start = batch["source"], batch["start"].to_numpy()
+        codes = source.dictionary_encode().indices.to_numpy()
+        new = np.flatnonzero((np.diff(codes) != 0) | (np.diff(start) != 0)) + 1
+        firsts = np.concatenate([[0], new])
+        position = np.arange(len(start)) - np.repeat(firsts, np.diff(np.append(firsts, len(start))))
+        if len(start):
+            if last == (source[0], start[0]):
+                position[: firsts[1] if len(firsts) > 1 else len(start)] += seen
+            last, seen = (source[-1], start[-1]), int(position[-1]) + 1
+        mid_file = pc.binary_join_element_wise(source, pa.array(start).cast(pa.string()), "@")
+        source = pc.if_else(pc.equal(batch["start"], 0), source, mid_file)
+        yield pa.RecordBatch.from_arrays([batch["bytes"], source, pa.array(position)], ["bytes", "source", "position"])
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of consecutive batches that hold about BLOCK_BYTES together."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= BLOCK_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _with_counts(documents: pa.Table, counts: BlockCounts) -> pa.Table:
+    """Documents without their text, with lists of dictionary ids and tf in its place."""
+    offsets = pa.array(counts.indptr.astype(np.int32))
+    for name, values in (("__ids", counts.ids), ("__tf", counts.tf)):
+        documents = documents.append_column(name, pa.ListArray.from_arrays(offsets, pa.array(values)))
+    return documents.append_column("__length", pa.array(counts.lengths)).drop_columns(["text"])
+
+
+def _block_counts(dictionary: TermCounts, documents: pa.Table) -> BlockCounts:
+    """What `_with_counts` put into a block's documents."""
+    ids, tf = _column(documents, "__ids"), _column(documents, "__tf")
+    lengths = _column(documents, "__length").to_numpy()
+    indptr = ids.offsets.to_numpy().astype(np.int64)
+    return BlockCounts(dictionary, indptr, ids.values.to_numpy(), tf.values.to_numpy(), lengths)
+
+
+def _stats(stats: dict[str, int]) -> Cells:
+    file = CellFile("stats", pa.schema([(name, pa.int64()) for name in stats]))
+    yield file.write(pa.table({name: [value] for name, value in stats.items()}, file.schema))
+    yield from file.close()
+
+
+# -- terms: blocks -> the corpus's terms with df and cf ---------------------------------------------------------------
+
+TERMS = pa.schema([("terms", pa.binary())])
+BUCKETS = "bucket int, terms binary"
+
+
+def merge_blocks(batches: Iterator[pa.RecordBatch], partition: int, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Add up the dictionaries of a partition's blocks, and deal their terms to `buckets` by hash."""
+    for merged in _merged(batches):
+        bucket = content_hash(merged.terms)[:, 0] % np.uint64(buckets)
+        for number in range(buckets):
+            rows = np.flatnonzero(bucket == number)
+            part = TermCounts(merged.terms.take(pa.array(rows)), merged.df[rows], merged.cf[rows])
+            cell = [pa.array([number], pa.int32()), pa.array([to_bytes(counts_table(part))], pa.binary())]
+            yield pa.RecordBatch.from_arrays(cell, ["bucket", "terms"])
+
+
+def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[TermCounts]:
+    held: list[TermCounts] = []
+    for batch in batches:
+        for cell in batch["terms"]:
+            held.append(table_counts(from_bytes(cell)))
+            if sum(len(part.df) for part in held) > MERGE_TERMS:
+                merged = merge_counts(held)
+                held = [merged]
+                if 2 * len(merged.df) > MERGE_TERMS:
+                    yield merged
+                    held = []
+    if held:
+        yield merge_counts(held)
+
+
+def merge_buckets(batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float) -> Cells:
+    """Add up a bucket's terms, keep those with low <= df <= high, and count how many have which cf."""
+    held = [table_counts(from_bytes(cell)) for batch in batches for cell in batch["terms"]]
+    if not held:
+        return
+    merged = merge_counts(held)
+    kept = np.flatnonzero((merged.df >= low) & (merged.df <= high))
+    part = TermCounts(merged.terms.take(pa.array(kept)), merged.df[kept], merged.cf[kept])
+    terms = CellFile("terms", TERMS, "none")
+    yield terms.write(pa.table({"terms": [to_bytes(counts_table(part))]}, TERMS))
+    yield from terms.close()
+    cf, number = np.unique(part.cf, return_counts=True)
+    histogram = CellFile("histogram", pa.schema([("cf", pa.int64()), ("terms", pa.int64())]))
+    yield histogram.write(pa.table({"cf": cf, "terms": number}, histogram.schema))
+    yield from histogram.close()
+    yield from _stats({"distinct_terms": len(merged.df)})
+
+
+def tie_samples(
+    batches: Iterator[pa.RecordBatch], partition: int, cf: int, samples: int
+) -> Iterator[pa.RecordBatch]:
+    """Of each bucket's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
+    for batch in batches:
+        for cell in batch["terms"]:
+            counts = table_counts(from_bytes(cell))
+            ties = counts.terms.take(pa.array(np.flatnonzero(counts.cf == cf))).cast(pa.large_binary())
+            step = len(ties) // samples + 1
+            chosen = ties.take(pc.array_sort_indices(ties))[step - 1 :: step]
+            columns = [chosen.cast(pa.binary()), pa.array(np.full(len(chosen), step, np.int64))]
+            yield pa.RecordBatch.from_arrays(columns, ["term", "terms"])
+
+
+def chosen_terms(
+    batches: Iterator[pa.RecordBatch], partition: int, cf: int, last_tie: bytes | None
+) -> Iterator[pa.RecordBatch]:
+    """The terms with a larger cf than this, and those with just this one up to `last_tie` (None: all of them)."""
+    for batch in batches:
+        for cell in batch["terms"]:
+            counts = table_counts(from_bytes(cell))
+            keep = counts.cf >= cf
+            if last_tie is not None:
+                within = pc.less_equal(counts.terms.cast(pa.large_binary()), pa.scalar(last_tie, pa.large_binary()))
+                keep &= (counts.cf > cf) | within.to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(keep)
+            part = TermCounts(counts.terms.take(pa.array(rows)), counts.df[rows], counts.cf[rows])
+            yield pa.RecordBatch.from_arrays([pa.array([to_bytes(counts_table(part))], pa.binary())], ["terms"])
+
+
+# -- repeats: which of equal records without an id is the how many-th ------------------------------------------------
+
+
+def block_records(batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+    """The record hashes of each block, with how often the block holds each."""
+    for batch in batches:
+        for block, cell in zip(batch["block"], batch["hashes"], strict=True):
+            hashes, number = np.unique(_void(cell), return_counts=True)
+            size = pa.py_buffer(np.arange(len(hashes) + 1, dtype=np.int32) * 16)
+            record = pa.BinaryArray.from_buffers(pa.binary(), len(hashes), [None, size, pa.py_buffer(hashes.tobytes())])
+            columns = [pa.array([block.as_py()] * len(hashes), pa.int64()), record, pa.array(number)]
+            yield pa.RecordBatch.from_arrays(columns, ["block", "record", "records"])
+
+
+def _void(cell: pa.Scalar) -> np.ndarray:
+    return np.frombuffer(cell.as_buffer(), "V16")
+
+
+def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
+    """Ids of a block's records: the hash in hex, and for its k-th repetition "-k"; `earlier` counts other blocks'."""
+    hashes = _void(cell)
+    distinct, of = np.unique(hashes, return_inverse=True)
+    order = np.argsort(of, kind="stable")
+    firsts = np.searchsorted(of[order], np.arange(len(distinct)))
+    repetition = np.empty(len(hashes), np.int64)
+    repetition[order] = np.arange(len(hashes)) - firsts[of[order]]
+    repetition += np.array([earlier.get(record.tobytes(), 0) for record in distinct] if earlier else [0])[
+        of if earlier else 0
+    ]
+    digits = np.frombuffer(hashes.tobytes().hex().encode(), np.uint8)
+    size = pa.py_buffer(np.arange(len(hashes) + 1, dtype=np.int32) * 32)
+    names = pa.StringArray.from_buffers(len(hashes), size, pa.py_buffer(digits))
+    suffixed = pc.binary_join_element_wise(names, pa.array(repetition).cast(pa.string()), "-")
+    return pc.if_else(pa.array(repetition == 0), names, suffixed)
+
+
+# -- features: blocks + vocabulary -> features, stats ----------------------------------------------------------------
+
+HASH_PARTS = ("hash_0", "hash_1", "hash_2", "hash_3")  # the content hash, 32 bits at a time, so that sums can't overflow
+FEATURE_STATS = ("documents", "entries", *HASH_PARTS)
+
+
+def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: str, table: str, schema: str) -> Cells:
+    """Weigh the blocks' documents over the vocabulary in the file `table` (brought by Spark); FEATURES rows and stats.
+
+    `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again.
+    """
+    from pyspark import SparkFiles
+
+    settings = FeatureConfig.from_json(config)
+    vocabulary = TermTable.open(SparkFiles.get(table))
+    names = [field["name"] for field in json.loads(schema)["fields"]]
+    file: CellFile | None = None
+    stats = dict.fromkeys(FEATURE_STATS, 0)
+    total = 0
+    for batch in batches:
+        for row in range(batch.num_rows):
+            documents = from_bytes(batch["documents"][row])
+            counts = _block_counts(table_counts(from_bytes(batch["terms"][row])), documents)
+            features = weigh(counts, vocabulary, settings)
+            if batch["hashes"][row].is_valid:
+                earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}
+                documents = documents.append_column("id", record_ids(batch["hashes"][row], earlier))
+            indices, values = features.arrow()
+            whole = documents.append_column("indices", indices).append_column("values", values).select(names)
+            label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
+            total += hash_sum(features.hashes(_column(documents, "id"), label))
+            stats["documents"] += documents.num_rows
+            stats["entries"] += len(features.indices)
+            if file is None:
+                file = CellFile("features", whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
+            yield file.write(whole.cast(file.schema))
+    if file is None:
+        return
+    yield from file.close()
+    for part, name in enumerate(HASH_PARTS):
+        stats[name] = total >> 32 * part & 0xFFFFFFFF
+    yield from _stats(stats)

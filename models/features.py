@@ -1,0 +1,443 @@
+"""Features of text and the model that gives them: the same bits in a Spark job, in serving, for one string or many.
+
+Legend: n documents, t terms of the vocabulary, nnz entries of a CSR matrix (indptr[n+1], indices[nnz], values[nnz]).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from scipy.sparse import csr_matrix
+
+from models.counts import BlockCounts, TermCounts, TermTable, count_terms
+from udfs.compiled import kernel
+from udfs.hashing import content_hash, hash_sum, murmur128
+from udfs.text import TextConfig, spans
+
+FORMAT = 1  # of the model folder
+_CHOICES = {
+    "features": ("onehot", "count", "tfidf"),
+    "idf": ("smooth", "plain", "ml"),
+    "norm": ("l2", "l1", "none"),
+    "ngram_span": ("sentence", "document"),
+}
+
+
+def _check_df(name: str, value: int | float) -> None:
+    share = isinstance(value, float)
+    if not (0.0 <= value <= 1.0 if share else value >= 1):
+        limits = "a share from 0.0 to 1.0" if share else "a number of documents of at least 1"
+        raise ValueError(f"{name} is {value}: give {limits} (a number with a point is a share of the documents)")
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What the features are: settings checked here, stored with the model, and part of its id.
+
+    min_df and max_df are a number of documents (int) or a share of them (float); max_features None keeps every term;
+    norm None is l2 for tfidf and none otherwise. stop_words are already normalised.
+    Raises ValueError with the bad value, the limit and the remedy.
+    """
+
+    features: str = "tfidf"
+    ngrams: tuple[int, int] = (1, 1)
+    ngram_span: str = "sentence"
+    text: TextConfig = field(default_factory=TextConfig)
+    stop_words: tuple[str, ...] = ()
+    min_df: int | float = 1
+    max_df: int | float = 1.0
+    max_features: int | None = 1 << 20
+    sublinear_tf: bool = False
+    idf: str = "smooth"
+    norm: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.norm is None:
+            object.__setattr__(self, "norm", "l2" if self.features == "tfidf" else "none")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name.replace('_', '-')} is {value!r}: choose one of {', '.join(choices)}")
+        lowest, highest = self.ngrams
+        if not 1 <= lowest <= highest <= 10:
+            raise ValueError(f"ngrams is {lowest},{highest}: give MIN,MAX with 1 <= MIN <= MAX <= 10")
+        _check_df("min-df", self.min_df)
+        _check_df("max-df", self.max_df)
+        if self.max_features is not None and not 1 <= self.max_features < 1 << 31:
+            raise ValueError(f"max-features is {self.max_features}: give 1 to {(1 << 31) - 1}, or none to keep every term")
+        if self.features != "tfidf" and (self.sublinear_tf or self.idf != "smooth"):
+            option = "sublinear-tf" if self.sublinear_tf else "idf"
+            raise ValueError(f"{option} has no meaning with features {self.features!r}: leave it out, or choose tfidf")
+
+    def to_json(self) -> str:
+        """The canonical JSON text: sorted keys, no white space."""
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> FeatureConfig:
+        """The configuration `to_json` wrote; raises ValueError on unknown settings and bad values."""
+        values = json.loads(text)
+        try:
+            values["text"] = TextConfig(**values["text"])
+            values["ngrams"], values["stop_words"] = tuple(values["ngrams"]), tuple(values["stop_words"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a feature configuration of this version: {error}") from error
+
+    @cached_property
+    def stop_table(self) -> TermTable | None:
+        """The stop words as a hash table, or None if there are none."""
+        return TermTable.build(pa.array(self.stop_words, pa.large_string())) if self.stop_words else None
+
+    def count(self, text: pa.Array) -> BlockCounts:
+        """Normalise, tokenise and count a block of documents (string[n], UTF-8, null = empty)."""
+        within_sentence = self.ngram_span == "sentence" and self.ngrams[1] > 1
+        tokens = spans(text, self.text, sentences=within_sentence)
+        return count_terms(tokens, self.ngrams, self.stop_table, through_stop_words=not within_sentence)
+
+    def df_limits(self, n: int) -> tuple[float, float]:
+        """Smallest and largest df that stay, for n documents (scikit-learn's rule: shares are multiplied by n).
+
+        Raises ValueError if no df can be within both.
+        """
+        low = self.min_df * n if isinstance(self.min_df, float) else self.min_df
+        high = self.max_df * n if isinstance(self.max_df, float) else self.max_df
+        if high < low:
+            raise ValueError(
+                f"max-df {self.max_df} is {high:g} of {n} documents, below min-df {self.min_df} = {low:g}: "
+                "no term can stay; raise max-df or lower min-df"
+            )
+        return low, high
+
+
+@dataclass(frozen=True)
+class Features:
+    """Sparse rows: indptr int64[n+1], indices int32[nnz] (sorted and unique in a row), values float32[nnz]."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+    def arrow(self) -> tuple[pa.Array, pa.Array]:
+        """The rows as list<int32> and list<float32> arrays, without a copy of the entries."""
+        offsets = pa.array(self.indptr.astype(np.int32))
+        lists = pa.ListArray.from_arrays
+        return lists(offsets, pa.array(self.indices)), lists(offsets, pa.array(self.values))
+
+    def hashes(self, ids: pa.Array, labels: pa.Array | None) -> np.ndarray:
+        """A 128-bit hash of each row's id, label and entries, uint64[n, 2]: what the content hash adds up."""
+        keys = np.zeros((len(ids), 4), np.uint64)
+        keys[:, :2] = value_hashes(ids)
+        if labels is not None:
+            keys[:, 2:] = value_hashes(labels)
+        return _hash_rows(keys, self.indptr, self.indices, self.values.view(np.uint32))
+
+
+def value_hashes(values: pa.Array) -> np.ndarray:
+    """A 128-bit hash of each id or label (string, integer or list of strings), uint64[n, 2]; null is all ones."""
+    kind = values.type
+    if pa.types.is_integer(kind):
+        number = pc.fill_null(values, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        hashes = np.stack([number.view(np.uint64), np.full(len(values), 1, np.uint64)], axis=1)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        whole = pc.fill_null(values, pa.scalar([], kind))
+        parts = value_hashes(whole.flatten()).reshape(-1).view(np.uint8)
+        ends = np.concatenate([[0], np.cumsum(pc.list_value_length(whole).to_numpy(zero_copy_only=False))])
+        hashes = content_hash(pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(values), [None, pa.py_buffer(16 * ends.astype(np.int64)), pa.py_buffer(parts)]
+        ))
+    else:
+        hashes = content_hash(values)
+    if values.null_count:
+        hashes[values.is_null().to_numpy(zero_copy_only=False)] = np.iinfo(np.uint64).max
+    return hashes
+
+
+@kernel
+def _hash_rows(keys: np.ndarray, indptr: np.ndarray, indices: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """MurmurHash3 x64_128 of each row: 32 bytes of key, then the indices and the values' bits, little-endian."""
+    n = keys.shape[0]
+    longest = 0
+    for row in range(n):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    words = np.empty(8 + 2 * longest, np.uint32)
+    data = words.view(np.uint8)
+    out = np.empty((n, 2), np.uint64)
+    for row in range(n):
+        for k in range(4):
+            words[2 * k] = np.uint32(keys[row, k] & np.uint64(0xFFFFFFFF))
+            words[2 * k + 1] = np.uint32(keys[row, k] >> np.uint64(32))
+        begin, nnz = indptr[row], indptr[row + 1] - indptr[row]
+        for i in range(nnz):
+            words[8 + i] = indices[begin + i]
+            words[8 + nnz + i] = bits[begin + i]
+        out[row, 0], out[row, 1] = murmur128(data, 0, 32 + 8 * nnz, 0)
+    return out
+
+
+@kernel
+def _project(
+    indptr: np.ndarray, ids: np.ndarray, tf: np.ndarray, indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows over dictionary ids to rows over vocabulary indices, sorted; indices[id] < 0 drops a term.
+
+    Sorts by transposing twice, in time linear in nnz: entries are dealt to columns in order of index, then back to rows.
+    """
+    n = indptr.size - 1
+    order = np.argsort(indices)
+    rank = np.empty(indices.size, np.int64)
+    for r in range(order.size):
+        rank[order[r]] = r
+    ends = np.zeros(order.size + 1, np.int64)
+    row_ends = np.zeros(n + 1, np.int64)
+    for row in range(n):
+        for i in range(indptr[row], indptr[row + 1]):
+            if indices[ids[i]] >= 0:
+                ends[rank[ids[i]] + 1] += 1
+                row_ends[row + 1] += 1
+    for r in range(order.size):
+        ends[r + 1] += ends[r]
+    for row in range(n):
+        row_ends[row + 1] += row_ends[row]
+    nnz = row_ends[n]
+    column_row = np.empty(nnz, np.int32)
+    column_tf = np.empty(nnz, np.int32)
+    at = ends[:-1].copy()
+    for row in range(n):
+        for i in range(indptr[row], indptr[row + 1]):
+            if indices[ids[i]] >= 0:
+                place = at[rank[ids[i]]]
+                at[rank[ids[i]]] = place + 1
+                column_row[place] = row
+                column_tf[place] = tf[i]
+    out = np.empty(nnz, np.int32)
+    out_tf = np.empty(nnz, np.int32)
+    fill = row_ends[:-1].copy()
+    for r in range(order.size):
+        index = indices[order[r]]
+        for i in range(ends[r], ends[r + 1]):
+            place = fill[column_row[i]]
+            fill[column_row[i]] = place + 1
+            out[place] = index
+            out_tf[place] = column_tf[i]
+    return row_ends, out, out_tf
+
+
+@kernel
+def _weigh(indptr: np.ndarray, indices: np.ndarray, tf: np.ndarray, of_tf: np.ndarray, idf: np.ndarray, norm: int) -> np.ndarray:
+    """of_tf[tf] * idf[index] in float64, over the row's L1 (norm 1) or L2 (norm 2) norm; float32 at the end."""
+    values = np.empty(indices.size, np.float32)
+    longest = 0
+    for row in range(indptr.size - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    weights = np.empty(longest, np.float64)
+    for row in range(indptr.size - 1):
+        begin, nnz = indptr[row], indptr[row + 1] - indptr[row]
+        total = 0.0
+        for i in range(nnz):
+            weight = of_tf[tf[begin + i]] * idf[indices[begin + i]]
+            weights[i] = weight
+            total += weight * weight if norm == 2 else abs(weight)
+        if norm == 2:
+            total = math.sqrt(total)
+        scale = total if norm > 0 and total > 0 else 1.0
+        for i in range(nnz):
+            values[begin + i] = weights[i] / scale
+    return values
+
+
+def inverse_df(df: np.ndarray, n: int, form: str) -> np.ndarray:
+    """idf of each df in n documents as float64: smooth ln((1+n)/(1+df)) + 1, plain ln(n/df) + 1, ml ln((n+1)/(df+1)).
+
+    Each distinct df is computed once by math.log, so that the bits do not depend on a vector library. Smooth and plain
+    are scikit-learn's (Pedregosa et al. 2011), ml is Spark ML's. Raises ValueError for n < 1.
+    """
+    if n < 1:
+        raise ValueError("no documents: an inverse document frequency needs at least one")
+    of = {
+        "smooth": lambda d: math.log((1 + n) / (1 + d)) + 1.0,
+        "plain": lambda d: math.log(n / d) + 1.0,
+        "ml": lambda d: math.log((n + 1) / (d + 1)),
+    }[form]
+    distinct, place = np.unique(df, return_inverse=True)
+    return np.array([of(int(d)) for d in distinct], np.float64)[place]
+
+
+def weigh(counts: BlockCounts, table: TermTable, config: FeatureConfig) -> Features:
+    """A block's counts as features over the vocabulary `table`, whose weights are the terms' idf."""
+    indptr, indices, tf = _project(counts.indptr, counts.ids, counts.tf, table.find(counts.dictionary.terms))
+    most = int(tf.max(initial=0))
+    if config.features == "onehot":
+        of_tf = np.ones(most + 1)
+    elif config.sublinear_tf:
+        of_tf = np.zeros(most + 1)
+        for count in np.unique(tf):
+            of_tf[count] = 1.0 + math.log(count)
+    else:
+        of_tf = np.arange(most + 1, dtype=np.float64)
+    norm = {"none": 0, "l1": 1, "l2": 2}[config.norm or "none"]
+    return Features(indptr, indices, _weigh(indptr, indices, tf, of_tf, table.weights, norm))
+
+
+class FeatureModel:
+    """A vocabulary with its weights: fitted once, the same features for any text ever after.
+
+    terms: large_string[t] in order of code points (a term's rank is its index), df and cf int64[t], idf float64[t];
+    n documents and n_tokens tokens (after stop words) were counted.
+    """
+
+    def __init__(self, config: FeatureConfig, counts: TermCounts, n: int, n_tokens: int) -> None:
+        order = pc.array_sort_indices(counts.terms.cast(pa.large_binary()))
+        self.config, self.n, self.n_tokens = config, n, n_tokens
+        self.terms: pa.Array = counts.terms.take(order)
+        self.df, self.cf = counts.df[order.to_numpy()], counts.cf[order.to_numpy()]
+        if config.features == "tfidf":
+            self.idf = inverse_df(self.df, n, config.idf)
+        else:
+            self.idf = np.ones(len(self.df), np.float64)
+
+    @classmethod
+    def fit(cls, text: pa.Array, config: FeatureConfig | None = None) -> FeatureModel:
+        """Fit on documents in memory (string[n]); raises ValueError if there are none or no term is left."""
+        config = config or FeatureConfig()
+        if len(text) == 0:
+            raise ValueError("no documents: give at least one to fit on")
+        counted = config.count(text)
+        return cls(config, select(counted.dictionary, config, len(text)), len(text), int(counted.lengths.sum()))
+
+    @cached_property
+    def table(self) -> TermTable:
+        """The vocabulary as a hash table, weighing idf."""
+        return TermTable.build(self.terms, self.idf)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Sum of the hashes of all (term, index, df, cf, idf) and of n, as 32 hex digits."""
+        numbers = np.stack([np.arange(len(self.df)), self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(np.int64)
+        rows = [content_hash(self.terms).view(np.int64), numbers]
+        joined = np.ascontiguousarray(np.concatenate(rows, axis=1)).reshape(-1).view(np.uint8)
+        offsets = pa.py_buffer(np.arange(len(self.df) + 1, dtype=np.int64) * 48)
+        packed = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self.df), [None, offsets, pa.py_buffer(joined)])
+        return f"{(hash_sum(content_hash(packed)) + self.n) % (1 << 128):032x}"
+
+    @cached_property
+    def id(self) -> str:
+        """Content hash of configuration and vocabulary (term, index, df, cf, idf, n): 32 hex digits."""
+        return hashlib.blake2b(f"{self.config.to_json()}\n{self.content_hash}".encode(), digest_size=16).hexdigest()
+
+    def weigh(self, counts: BlockCounts) -> Features:
+        """A block's counts as features of this model."""
+        return weigh(counts, self.table, self.config)
+
+    def transform(self, text: pa.Array) -> csr_matrix:
+        """Features of documents (string[n], null = empty) as CSR float32[n, t], indices sorted."""
+        found = self.weigh(self.config.count(text))
+        shape = (len(found.indptr) - 1, len(self.terms))
+        matrix = csr_matrix((found.values, found.indices, found.indptr), shape=shape, copy=False)
+        matrix.has_sorted_indices = True
+        return matrix
+
+    def inverse_transform(self, matrix: csr_matrix) -> list[list[str]]:
+        """The terms of each row, in order of index."""
+        rows = matrix.tocsr().sorted_indices()
+        taken = self.terms.take(pa.array(rows.indices)).to_pylist()
+        return [taken[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
+
+    def top_terms(self, matrix: csr_matrix, labels: Iterable[str | None], k: int = 10) -> dict[str, list[str]]:
+        """For each label the k terms whose mean weight stands out most against the other documents' mean weight.
+
+        Ties go to the term with the smaller index; documents without a label belong to the others of each label.
+        """
+        names = np.array(["" if label is None else str(label) for label in labels], dtype=object)
+        known = np.array([label is not None for label in names], bool)
+        total = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
+        top = {}
+        for label in sorted(set(names[known])):
+            inside = names == label
+            part = np.asarray(matrix[inside].sum(axis=0, dtype=np.float64)).ravel()
+            rest = max(1, len(names) - int(inside.sum()))
+            lead = part / inside.sum() - (total - part) / rest
+            best = np.argsort(-lead, kind="stable")[:k]
+            top[str(label)] = self.terms.take(pa.array(best[lead[best] > 0])).to_pylist()
+        return top
+
+    def save(self, path: str | Path) -> None:
+        """Write the model folder (config.json, vocabulary.parquet, manifest.json) to a new or empty local folder."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty: a model is saved to a folder of its own")
+        vocabulary = pa.table(
+            {
+                "index": pa.array(np.arange(len(self.df), dtype=np.int32)),
+                "term": self.terms.cast(pa.string()),
+                "df": self.df,
+                "cf": self.cf,
+                "idf": self.idf,
+            }
+        )
+        pq.write_table(vocabulary, folder / "vocabulary.parquet", compression="zstd")
+        settings = {"format": FORMAT, "model_id": self.id, "features": json.loads(self.config.to_json())}
+        (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        manifest = {
+            "model_id": self.id,
+            "content_hash": self.content_hash,
+            "documents": self.n,
+            "tokens": self.n_tokens,
+            "terms": len(self.df),
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> FeatureModel:
+        """Read a model folder; raises ValueError if it is not one, is of another format, or was changed since."""
+        folder = Path(path)
+        for name in ("config.json", "manifest.json", "vocabulary.parquet"):
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} is not a model folder: it has no {name}; give what --model wrote")
+        settings = json.loads((folder / "config.json").read_text("utf-8"))
+        if settings.get("format") != FORMAT:
+            raise ValueError(f"{folder} has model format {settings.get('format')}, this version reads {FORMAT}: fit again")
+        manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+        table = pq.read_table(folder / "vocabulary.parquet")
+        terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
+        counts = TermCounts(terms, table["df"].to_numpy(), table["cf"].to_numpy())
+        config = FeatureConfig.from_json(json.dumps(settings["features"]))
+        model = cls(config, counts, manifest["documents"], manifest["tokens"])
+        if not model.id == settings["model_id"] == manifest["model_id"]:
+            raise ValueError(f"{folder} was changed since it was written: its model id is {model.id}, not {settings['model_id']}")
+        return model
+
+
+def select(counts: TermCounts, config: FeatureConfig, n: int) -> TermCounts:
+    """The vocabulary for n documents: df within the limits, then the max_features largest by (cf desc, term asc).
+
+    Raises ValueError if no term is left.
+    """
+    low, high = config.df_limits(n)
+    kept = np.flatnonzero((counts.df >= low) & (counts.df <= high))
+    if config.max_features is not None and len(kept) > config.max_features:
+        ordered = kept[pc.array_sort_indices(counts.terms.take(pa.array(kept)).cast(pa.large_binary())).to_numpy()]
+        kept = ordered[np.argsort(-counts.cf[ordered], kind="stable")[: config.max_features]]
+    if not len(kept):
+        raise ValueError(
+            f"no term is left of {len(counts.df)} in {n} documents: lower min-df ({config.min_df}), raise max-df "
+            f"({config.max_df}), or check the tokenizer and the stop words"
+        )
+    return TermCounts(counts.terms.take(pa.array(kept)), counts.df[kept], counts.cf[kept])
+
+
+def sklearn_preset(config: FeatureConfig) -> FeatureConfig:
+    """`config` with the tokens of scikit-learn's vectorizers: their pattern and str.lower, no NFC, document n-grams."""
+    return replace(config, text=replace(config.text, unicode="none", tokenizer="sklearn"), ngram_span="document")

@@ -1,0 +1,145 @@
+"""Hashes of UTF-8 bytes: MurmurHash3 x64_128 for content, and a fast 64-bit hash for tables in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from udfs.arrays import string_buffers
+from udfs.compiled import kernel
+
+
+@intrinsic
+def load64(typingctx, array, index):  # type: ignore[no-untyped-def]
+    """Eight bytes of a contiguous uint8 array at any offset as one little-endian uint64; the caller checks bounds."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.gep(view.data, [arguments[1]])
+        word = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(array, types.int64), codegen
+
+
+@kernel
+def word_at(data: np.ndarray, begin: int, length: int) -> int:
+    """The first min(length, 8) bytes at `begin` as a zero-padded little-endian uint64."""
+    if begin + 8 <= data.size:
+        word = load64(data, begin)
+        if length >= 8:
+            return word
+        return word & ((np.uint64(1) << np.uint64(8 * length)) - np.uint64(1))
+    word = np.uint64(0)
+    for i in range(min(length, 8)):
+        word |= np.uint64(data[begin + i]) << np.uint64(8 * i)
+    return word
+
+
+@kernel
+def hash64(data: np.ndarray, begin: int, end: int) -> int:
+    """A 64-bit hash of data[begin:end] for hash tables (multiply and fold; not a published hash, never stored)."""
+    length = end - begin
+    h = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15)
+    while begin < end:
+        h = (h ^ word_at(data, begin, end - begin)) * np.uint64(0xD6E8FEB86659FD93)
+        h ^= h >> np.uint64(32)
+        begin += 8
+    return h
+
+
+@kernel
+def same_bytes(a: np.ndarray, a_begin: int, b: np.ndarray, b_begin: int, length: int) -> bool:
+    """Whether a[a_begin:a_begin+length] equals b[b_begin:b_begin+length]."""
+    while length > 0:
+        if word_at(a, a_begin, length) != word_at(b, b_begin, length):
+            return False
+        a_begin += 8
+        b_begin += 8
+        length -= 8
+    return True
+
+
+@kernel
+def _rotl(x: int, r: int) -> int:
+    return (x << np.uint64(r)) | (x >> np.uint64(64 - r))
+
+
+@kernel
+def _fmix(k: int) -> int:
+    k ^= k >> np.uint64(33)
+    k *= np.uint64(0xFF51AFD7ED558CCD)
+    k ^= k >> np.uint64(33)
+    k *= np.uint64(0xC4CEB9FE1A85EC53)
+    return k ^ (k >> np.uint64(33))
+
+
+@kernel
+def murmur128(data: np.ndarray, begin: int, end: int, seed: int) -> tuple[int, int]:
+    """MurmurHash3 x64_128 (Austin Appleby) of data[begin:end], as its two little-endian uint64 halves."""
+    c1 = np.uint64(0x87C37B91114253D5)
+    c2 = np.uint64(0x4CF5AD432745937F)
+    length = end - begin
+    h1 = np.uint64(seed)
+    h2 = np.uint64(seed)
+    while begin + 16 <= end:
+        k1 = load64(data, begin)
+        k2 = load64(data, begin + 8)
+        h1 ^= _rotl(k1 * c1, 31) * c2
+        h1 = (_rotl(h1, 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
+        h2 ^= _rotl(k2 * c2, 33) * c1
+        h2 = (_rotl(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+        begin += 16
+    tail = end - begin
+    if tail > 8:
+        h2 ^= _rotl(word_at(data, begin + 8, tail - 8) * c2, 33) * c1
+    if tail > 0:
+        h1 ^= _rotl(word_at(data, begin, tail) * c1, 31) * c2
+    h1 ^= np.uint64(length)
+    h2 ^= np.uint64(length)
+    h1 += h2
+    h2 += h1
+    h1 = _fmix(h1)
+    h2 = _fmix(h2)
+    h1 += h2
+    h2 += h1
+    return h1, h2
+
+
+@kernel
+def _hash_each(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    out = np.empty((offsets.size - 1, 2), np.uint64)
+    for i in range(offsets.size - 1):
+        out[i, 0], out[i, 1] = murmur128(data, offsets[i], offsets[i + 1], 0)
+    return out
+
+
+@kernel
+def _sum128(hashes: np.ndarray) -> tuple[int, int]:
+    low = np.uint64(0)
+    high = np.uint64(0)
+    for i in range(hashes.shape[0]):
+        low += hashes[i, 0]
+        high += hashes[i, 1] + np.uint64(low < hashes[i, 0])
+    return low, high
+
+
+def hash_each(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """MurmurHash3 x64_128, seed 0, of data[offsets[i]:offsets[i+1]] for each i: uint64[n, 2], low half first."""
+    return _hash_each(data, offsets)
+
+
+def content_hash(values: pa.Array) -> np.ndarray:
+    """MurmurHash3 x64_128, seed 0, of each string or binary value: uint64[n, 2]; null hashes as empty."""
+    data, offsets = string_buffers(values)
+    return _hash_each(data, offsets)
+
+
+def hash_sum(hashes: np.ndarray) -> int:
+    """Sum mod 2^128 of 128-bit hashes uint64[n, 2]: free of their order, so of any file layout."""
+    low, high = _sum128(hashes)
+    return int(low) | int(high) << 64

@@ -1,0 +1,233 @@
+"""Text functions on columns: normalise, tokenise, and the spans of tokens that all features are made from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import stopwordsiso
+
+from udfs import segment
+from udfs.arrays import is_text, string_buffers
+from udfs.unicode_tables import SPACE, WORD, normalizer, tables
+
+UNICODE = ("NFC", "NFKC", "none")
+TOKENIZERS = ("word", "whitespace", "regex", "sklearn")
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How text is normalised and cut into tokens.
+
+    unicode: "NFC", "NFKC", or "none": no normal form, no removal of ignorables, no mapping of U+2019.
+    lowercase: full lower-casing of Unicode 15.0 without a locale.
+    tokenizer: "word", UAX #29 segments that hold a letter or a number; "whitespace", maximal runs of anything but white
+    space; "sklearn", scikit-learn's default pattern; "regex", with `pattern`, a Python `re` pattern that matches tokens
+    (its one capturing group, if it has one, is the token).
+    ValueError for any other value.
+    """
+
+    unicode: str = "NFC"
+    lowercase: bool = True
+    tokenizer: str = "word"
+    pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in (("unicode", UNICODE), ("tokenizer", TOKENIZERS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
+        if not isinstance(self.lowercase, bool):
+            raise ValueError(f"lowercase is {self.lowercase!r}: choose True or False")
+        if (self.tokenizer == "regex") != (self.pattern is not None):
+            raise ValueError(
+                f"tokenizer is {self.tokenizer!r} and pattern is {self.pattern!r}:"
+                " give a pattern with the regex tokenizer and with no other"
+            )
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groups
+            except (re.error, TypeError) as error:
+                raise ValueError(f"pattern {self.pattern!r} is no Python regular expression: {error}") from error
+            if groups > 1:
+                raise ValueError(
+                    f"pattern {self.pattern!r} has {groups} capturing groups, at most 1 is allowed:"
+                    " write (?:…) for the others"
+                )
+
+
+class Spans(NamedTuple):
+    """Tokens as byte ranges of the normalised text of all documents."""
+
+    data: npt.NDArray[np.uint8]  # the normalised text in UTF-8, one document after another
+    begin: npt.NDArray[np.int64]  # [tokens] byte offsets into data
+    end: npt.NDArray[np.int64]  # [tokens]
+    document: npt.NDArray[np.int64]  # [documents + 1]: tokens document[i]:document[i + 1] belong to document i
+    sentence: npt.NDArray[np.int32]  # [tokens] number of the sentence in its document; zeros unless asked for
+    text: npt.NDArray[np.int64]  # [documents + 1] byte offsets of each document in data
+
+
+def normalize(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) -> pa.Array:
+    """Each text in its normal form; null stays null. Idempotent.
+
+    With NFC or NFKC (UAX #15): that form; without Default_Ignorable_Code_Point characters, save ZWJ and ZWNJ between
+    letters of scripts that need them; U+2019 as U+0027; full lower-casing with final sigma, no locale; the form again.
+    With "none" only the lower-casing. All by Unicode 15.0. An invalid UTF-8 byte becomes U+FFFD.
+    text: string, large_string or a dictionary of them, chunked or not. Returns string or large_string as `text` is.
+    ValueError for any other type, or where the result of a string array would pass 2 GiB.
+    """
+    strings = _strings(text)
+    data, offsets = _normalized(strings, config)
+    validity = None
+    if strings.null_count:
+        validity = pa.py_buffer(np.packbits(np.asarray(strings.is_valid()), bitorder="little"))
+    return _string_array(data, offsets, strings.type, validity)
+
+
+def tokenize(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) -> pa.Array:
+    """The tokens of each text after `normalize`, list<string>; null gives an empty list. Takes what `normalize` takes.
+
+    ValueError where the tokens of one call would pass 2 GiB.
+    """
+    found = spans(text, config)
+    return _lists(found, _token_strings(found))
+
+
+def tokens(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) -> pa.StructArray:
+    """Per text the columns of TOKENS as lists of equal length: sentence, position, token, begin_at, end_at.
+
+    position counts the tokens of the document from 0; begin_at and end_at are code points into the normalised text.
+    All int32, token string. Takes what `normalize` takes; null gives empty lists.
+    """
+    found = spans(text, config, sentences=True)
+    begin, end = segment.code_points(found.data, found.text, found.document, found.begin, found.end)
+    position = np.arange(len(found.begin)) - np.repeat(found.document[:-1], np.diff(found.document))
+    columns = {
+        "sentence": pa.array(found.sentence),
+        "position": pa.array(position.astype(np.int32)),
+        "token": _token_strings(found),
+        "begin_at": pa.array(begin),
+        "end_at": pa.array(end),
+    }
+    return pa.StructArray.from_arrays([_lists(found, column) for column in columns.values()], list(columns))
+
+
+def spans(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(), sentences: bool = False) -> Spans:
+    """The tokens of each text after `normalize` as byte ranges, with sentence numbers where asked for.
+
+    Takes what `normalize` takes; null is an empty document. For the rule of sentences see `segment.sentences`: it is
+    one for all tokenizers.
+    """
+    data, offsets = _normalized(_strings(text), config)
+    properties = tables().properties
+    if config.tokenizer == "word":
+        begin, end, document = segment.words(data, offsets, tables().word)
+    elif config.tokenizer == "whitespace":
+        begin, end, document = segment.runs(data, offsets, properties, SPACE, 0, 1)
+    elif config.tokenizer == "sklearn":
+        begin, end, document = segment.runs(data, offsets, properties, WORD, WORD, 2)
+    else:
+        begin, end, document = _matches(data, offsets, re.compile(config.pattern or ""))
+    if sentences:
+        sentence = segment.sentences(data, offsets, document, begin, properties)
+    else:
+        sentence = np.zeros(len(begin), np.int32)
+    return Spans(data, begin, end, document, sentence, offsets)
+
+
+@lru_cache
+def _languages() -> frozenset[str]:
+    return frozenset(stopwordsiso.langs())
+
+
+def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
+    """Stop words as the tokenizer would give them: sorted, unique.
+
+    spec: language codes of the stopwordsiso package, separated by commas, or the path of a UTF-8 file of one word a
+    line. An entry that is not exactly one token after normalisation (of several words, or cut by the tokenizer) is left
+    out, since no token could equal it. ValueError for an unknown language or a file that is not UTF-8.
+    """
+    codes = [code.strip() for code in spec.split(",")]
+    unknown = [code for code in codes if code not in _languages()]
+    if not unknown:
+        entries = sorted(set().union(*(stopwordsiso.stopwords(code) for code in codes)))
+    elif Path(spec).is_file():
+        try:
+            entries = Path(spec).read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the stop words in {spec} are not UTF-8 ({error}): save the file as UTF-8") from error
+    else:
+        raise ValueError(
+            f"stop words {spec!r}: {unknown[0]!r} is no language that stopwordsiso knows and {spec!r} is no file:"
+            f" choose among {', '.join(sorted(_languages()))} or give the path of a file"
+        )
+    column = pa.array([entry.strip() for entry in entries], pa.string())
+    whole = normalize(column, config).to_pylist()
+    found = tokenize(column, config).to_pylist()
+    return sorted({entry for entry, parts in zip(whole, found, strict=True) if parts == [entry]})
+
+
+def _strings(text: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """`text` as plain strings."""
+    kind = text.type
+    if pa.types.is_dictionary(kind):
+        text = text.cast(kind.value_type)
+    elif pa.types.is_null(kind):
+        text = text.cast(pa.string())
+    if not is_text(text.type):
+        raise ValueError(f"text is of type {kind}: cast it to string or large_string")
+    return text
+
+
+def _normalized(
+    strings: pa.Array | pa.ChunkedArray, config: TextConfig
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    data, offsets = string_buffers(strings)
+    data.flags.writeable = False  # as Arrow's own buffers are, else an empty column would compile the kernel anew
+    table = normalizer(config.unicode, config.lowercase)
+    return segment.normalize_all(data, offsets, table, config.unicode != "none", config.lowercase)
+
+
+def _string_array(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], kind: pa.DataType, validity: pa.Buffer | None = None
+) -> pa.Array:
+    if pa.types.is_string(kind):
+        if offsets[-1] > np.iinfo(np.int32).max:
+            raise ValueError(f"the strings hold {offsets[-1]} bytes, at most 2147483647 fit: pass fewer texts a call")
+        offsets = offsets.astype(np.int32)
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _token_strings(found: Spans) -> pa.Array:
+    data, offsets = segment.gather(found.data, found.begin, found.end)
+    return _string_array(data, offsets, pa.string())
+
+
+def _lists(found: Spans, values: pa.Array) -> pa.Array:
+    if len(values) > np.iinfo(np.int32).max:
+        raise ValueError(f"there are {len(values)} tokens, at most 2147483647 fit: pass fewer documents a call")
+    return pa.ListArray.from_arrays(pa.array(found.document.astype(np.int32)), values)
+
+
+def _matches(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], pattern: re.Pattern[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The non-empty matches of a pattern in each document: begin, end, document as `segment.words` gives them."""
+    # Byte offsets of all code points, to turn what `re` returns into bytes.
+    starts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))
+    bases = np.searchsorted(starts, offsets)
+    found: list[tuple[int, int]] = []
+    document = np.zeros(len(offsets), np.int64)
+    for d in range(len(offsets) - 1):
+        string = data[offsets[d] : offsets[d + 1]].tobytes().decode()
+        ranges = (match.span(pattern.groups) for match in pattern.finditer(string))
+        found.extend((bases[d] + begin, bases[d] + end) for begin, end in ranges if end > begin)
+        document[d + 1] = len(found)
+    points = np.array(found, np.int64).reshape(-1, 2)
+    return starts[points[:, 0]], starts[points[:, 1]], document
