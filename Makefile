@@ -12,7 +12,7 @@ PY := $(VENV)/bin/python
 LOCKS := requirements.lock requirements-dev.lock
 SPARK_JAVA := 17
 # What Java and Spark say on every start before a job can quieten them.
-START_NOISE := ^WARNING: Using incubator modules|^Using Spark.s default log4j profile|WARN (Utils|NativeCodeLoader):|^[0-9/]+ [0-9:]+ INFO
+START_NOISE := ^WARNING: Using incubator modules|^Using Spark.s default log4j profile|^Setting Spark log level|WARN (Utils|NativeCodeLoader):|^[0-9/]+ [0-9:]+ INFO
 
 # A Hadoop node's own settings point to its Spark, its Python and its file system; what make runs is local.
 unexport SPARK_HOME SPARK_CONF_DIR HADOOP_CONF_DIR YARN_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -78,10 +78,14 @@ def open_corpus(
         raise Mistake(f"--input {path} cannot be listed: {str(error).splitlines()[0]}") from None
     files = [(name, size) for name, size in found if not _hidden(name[len(fs.root) :])]
     if re.match(r"[._]", fs.root.rsplit("/", 1)[-1]):
-        raise Mistake(f"--input {path} is hidden from Spark by its leading {fs.root.rsplit('/', 1)[-1][0]!r}: rename it")
+        raise Mistake(
+            f"--input {path} is hidden from Spark by its leading {fs.root.rsplit('/', 1)[-1][0]!r}: rename it"
+        )
     if len(files) < len(found):
-        log.warning("input: %d hidden or unfinished files are left out (names with _ or . first, ._COPYING_ last)",
-                    len(found) - len(files))
+        log.warning(
+            "input: %d hidden or unfinished files are left out (names with _ or . first, ._COPYING_ last)",
+            len(found) - len(files),
+        )
     size = sum(size for _, size in files)
     if not size:
         raise Mistake(f"--input {path} holds no data: {len(files)} files, 0 bytes")
@@ -89,8 +93,10 @@ def open_corpus(
     if form in ("csv", "files"):
         for name, bytes_ in files:
             if bytes_ > WHOLE_FILE_LIMIT:
-                raise Mistake(f"{name} has {bytes_} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
-                              "or convert it to jsonl or parquet")
+                raise Mistake(
+                    f"{name} has {bytes_} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
+                    "or convert it to jsonl or parquet"
+                )
     biggest = max(files, key=lambda file: (file[1], file[0]))[0]
     reader = spark.read.option("recursiveFileLookup", form != "parquet")
     literal = re.sub(r"([\\[\]{}*?])", r"\\\1", fs.root)
@@ -158,7 +164,11 @@ def _format(names: list[str], path: str) -> str:
         forms.add(EXTENSIONS.get("." + base.rsplit(".", 1)[-1] if "." in base else "", "?"))
     if len(forms) == 1 and "?" not in forms:
         return forms.pop()
-    what = "mixes " + ", ".join(sorted(forms - {"?"})) if len(forms - {"?"}) > 1 else "does not show its format by its names"
+    what = (
+        "mixes " + ", ".join(sorted(forms - {"?"}))
+        if len(forms - {"?"}) > 1
+        else "does not show its format by its names"
+    )
     raise Mistake(f"--input {path} {what}: give --format {'|'.join(FORMATS[1:])}")
 
 
@@ -191,17 +201,23 @@ def _columns(
         kind = label_field.dataType
         many = isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
         if not many and not isinstance(kind, (StringType, IntegralType, BooleanType)):
-            raise Mistake(f"column {label_field.name} (--label) is {kind.simpleString()}: it must be string, integer, boolean "
-                          "or array<string>")
+            raise Mistake(
+                f"column {label_field.name} (--label) is {kind.simpleString()}: it must be string, integer, boolean "
+                "or array<string>"
+            )
         label_name = "labels" if many else "label"
     carried = [field for field in fields if field not in (text_field, id_field, label_field)]
     taken = {"id", "text", "indices", "values", "label", "labels"}
     for field in carried:
         if field.name.lower() in taken or field.name.startswith("__"):
-            raise Mistake(f"column {field.name} of --input {path} would clash with the output's own: rename it in the input")
+            raise Mistake(
+                f"column {field.name} of --input {path} would clash with the output's own: rename it in the input"
+            )
         if NOT_CARRIED.search(field.dataType.simpleString()):
-            raise Mistake(f"column {field.name} of --input {path} is {field.dataType.simpleString()}, which cannot be "
-                          "carried along: cast it in the input")
+            raise Mistake(
+                f"column {field.name} of --input {path} is {field.dataType.simpleString()}, which cannot be "
+                "carried along: cast it in the input"
+            )
     roles = {role: field.name if field else None for role, field in of.items()}
     return roles, LongType() if isinstance(id_type, IntegralType) else StringType(), label_name, carried
 

@@ -25,19 +25,22 @@ def main(arguments: list[str]) -> None:
     """Run the job; its summary goes to stdout, everything else to stderr or the log."""
     options = parser().parse_args(arguments)
     check_options(options)
-    config = None if options.apply else feature_config(options)
+    config = feature_config(options)
     spark = spark_session("textmill featurize")
     output = Target(spark, options.output, "--output", options.overwrite)
     model_target = Target(spark, options.model, "--model", options.overwrite) if options.model else None
     corpus = open_corpus(
         spark, options.input, options.format, options.text, options.id, options.label, options.max_document_bytes
     )
-    refuse_overlap({"--input": corpus.path, "--output": output.path, "--model": model_target and model_target.path})
+    refuse_overlap(
+        {"--input": corpus.path, "--output": output.path, "--model": model_target.path if model_target else None}
+    )
     model = load_model(spark, options.apply) if options.apply else None
+    config = model.config if model else config
 
     with output.staged() as stage:
         with progress(spark, "count"):
-            counted = count(spark, stage, model.config if model else config, corpus)
+            counted = count(spark, stage, config, corpus)
         check_records(counted, options.max_rejects, corpus)
         if model is None:
             with progress(spark, "fit", counted["documents"]):

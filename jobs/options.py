@@ -11,8 +11,8 @@ from models.features import FeatureConfig
 from udfs.text import TextConfig, stop_words
 
 FITTING = (
-    "features", "ngrams", "ngram_span", "tokenizer", "pattern", "stop_words", "min_df", "max_df", "max_features", "preset",
-    "sublinear_tf", "idf", "norm", "unicode", "no_lowercase",
+    "features", "ngrams", "ngram_span", "tokenizer", "pattern", "stop_words", "min_df", "max_df", "max_features",
+    "preset", "sublinear_tf", "idf", "norm", "unicode", "no_lowercase",
 )  # fmt: skip
 
 
@@ -60,25 +60,38 @@ percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as
 
 def parser() -> argparse.ArgumentParser:
     """All options. Those that shape the model default to None, so that --apply can refuse them."""
-    p = argparse.ArgumentParser("featurize.py", description="Text to sparse features, and the model that gives them.",
-                                allow_abbrev=False)
+    p = argparse.ArgumentParser(
+        "featurize.py", description="Text to sparse features, and the model that gives them.", allow_abbrev=False
+    )
     p.add_argument("--input", required=True, metavar="PATH", help="a file or folder, taken literally")
     p.add_argument("--output", required=True, metavar="DIR", help="where the features go")
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
     p.add_argument("--overwrite", action="store_true", help="replace --output and --model if they exist")
     p.add_argument("--format", choices=FORMATS, default="auto", help="default: by the names of the files")
-    for role, what in (("text", "the text"), ("id", "the id, if there is one"), ("label", "the label, if there is one")):
+    for role, what in (
+        ("text", "the text"),
+        ("id", "the id, if there is one"),
+        ("label", "the label, if there is one"),
+    ):
         p.add_argument(f"--{role}", metavar="COLUMN", help=f"the column with {what} (default: {role})")
-    p.add_argument("--max-rejects", type=percentage, default=0.01, metavar="SHARE", help="fail above this (default: 1%%)")
-    p.add_argument("--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)")
+    p.add_argument(
+        "--max-rejects", type=percentage, default=0.01, metavar="SHARE", help="fail above this (default: 1%%)"
+    )
+    p.add_argument(
+        "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
+    )
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf"), help="default: tfidf")
     f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
-    f.add_argument("--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)")
+    f.add_argument(
+        "--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)"
+    )
     f.add_argument("--tokenizer", choices=("word", "whitespace", "regex"), help="default: word (UAX #29)")
     f.add_argument("--pattern", metavar="REGEX", help="what a token is, for --tokenizer regex")
-    f.add_argument("--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line")
+    f.add_argument(
+        "--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line"
+    )
     f.add_argument("--min-df", type=df_limit, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
     f.add_argument("--max-df", type=df_limit, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
     f.add_argument("--max-features", type=how_many, metavar="N|none", help="largest vocabulary (default: 1048576)")

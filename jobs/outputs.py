@@ -1,10 +1,9 @@
-"""Where a job's results go: staged beside the target, then swapped in by renames; a failed job leaves the old as it was."""
+"""Where a job's results go: staged beside the target, swapped in by renames; a failed job leaves the old untouched."""
 
 from __future__ import annotations
 
 import json
 import posixpath
-import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ class FileSystem:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
         raw = self.path(path)
         self._fs: Any = raw.getFileSystem(configuration)
         self.root = self._fs.makeQualified(raw).toString()
@@ -84,9 +83,11 @@ class FileSystem:
         if codec is not None:
             stream = codec.createInputStream(stream)
         try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(
-                self._jvm.org.apache.commons.io.input.BoundedInputStream(stream, size)
-            ))
+            return bytes(
+                self._jvm.org.apache.commons.io.IOUtils.toByteArray(
+                    self._jvm.org.apache.commons.io.input.BoundedInputStream(stream, size)
+                )
+            )
         finally:
             stream.close()
 

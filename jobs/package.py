@@ -73,7 +73,7 @@ def private_folder() -> Path | None:
 
 
 def unpack(archive: Path, parent: Path | None) -> Path:
-    """The folder below `parent` with the zip's files, unpacked by whoever comes first; the zip itself without a parent."""
+    """The folder below `parent` with the zip's files, unpacked by whoever is first; the zip itself without a parent."""
     if parent is None:
         return archive
     with zipfile.ZipFile(archive) as file:

@@ -56,7 +56,7 @@ def _watch(spark: SparkSession, name: str, documents: int | None, started: float
 
 
 def _line(spark: SparkSession, name: str, documents: int | None, elapsed: float) -> str:
-    store: Any = spark.sparkContext._jsc.sc().statusStore()  # type: ignore[union-attr]
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
     active = store.activeStages()
     stages = [active.apply(i) for i in range(active.size())]
     tasks = sum(stage.numTasks() for stage in stages)

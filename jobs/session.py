@@ -41,7 +41,7 @@ ROOT = code_root()  # before anything imports udfs or models: numba finds no cac
 
 
 def archive() -> Path:
-    """The zip of the code for the workers: the one it was imported from, or one that is made when the source changed."""
+    """The zip of the code for the workers: the one it was imported from, or one made anew when the source changed."""
     if package.ROOT != ROOT:
         return package.ROOT
     try:
@@ -64,10 +64,14 @@ def spark_session(name: str) -> SparkSession:
         raise Mistake(f"pyspark is missing ({error}): run `make install`, or submit with spark-submit") from None
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (3, 5):
         raise Mistake(f"Spark {pyspark.__version__} is too old: Textmill needs 3.5 or newer")
+    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
 
+    builder = SparkSession.builder.appName(name)
+    if not SparkConf().contains("spark.log.level"):
+        builder = builder.config("spark.log.level", "WARN")
     try:
-        spark = SparkSession.builder.appName(name).getOrCreate()
+        spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
     log_to_file(spark)
@@ -84,7 +88,9 @@ def spark_session(name: str) -> SparkSession:
 def log_to_file(spark: SparkSession) -> None:
     """Send the driver's Java log to a file of this user where Spark would print it on the terminal by default."""
     jvm: Any = spark.sparkContext._jvm
-    location = str(jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource())
+    location = str(
+        jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource()
+    )
     if "org/apache/spark/log4j2-defaults.properties" not in location:
         return  # the user's or the cluster's own configuration
     folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
@@ -100,7 +106,9 @@ def log_to_file(spark: SparkSession) -> None:
     os.environ["TEXTMILL_LOG"] = str(path)
 
 
-def on_workers(module: str, function: str, *settings: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def on_workers(
+    module: str, function: str, *settings: Any
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """`module.function(batches, partition, *settings)` for mapInArrow, imported in the worker from the shipped code."""
     use, name = package.use, ARCHIVE
 
@@ -110,8 +118,8 @@ def on_workers(module: str, function: str, *settings: Any) -> Callable[[Iterator
         from pyspark import SparkFiles, TaskContext
 
         use(SparkFiles.get(name))
-        context = TaskContext.get()
-        yield from getattr(importlib.import_module(module), function)(batches, context.partitionId(), *settings)
+        partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        yield from getattr(importlib.import_module(module), function)(batches, partition, *settings)
 
     return run
 

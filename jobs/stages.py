@@ -1,7 +1,7 @@
-"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers is in workers.py.
+"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
-count reads the input, once. fit sums the blocks' terms in one shuffle of packed terms and chooses the vocabulary without
-a global sort. transform weighs the blocks' counts.
+count reads the input, once. fit sums the blocks' terms in one shuffle of packed terms and chooses the vocabulary
+without a global sort. transform weighs the blocks' counts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
         low, high = config.df_limits(n)
         blocks = spark.read.parquet(f"{folder}/count/kind=blocks")
         buckets = 1 + stats["block_terms"] // BUCKET_TERMS
-        dealt = blocks.select("terms").mapInArrow(on_workers("jobs.workers", "merge_blocks", buckets), BUCKETS)
+        dealt = blocks.select("terms").mapInArrow(on_workers("jobs.workers", "deal_terms", buckets), BUCKETS)
         merge = on_workers("jobs.workers", "merge_buckets", low, high)
         write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
         return FeatureModel(config, select(_chosen(spark, folder, config), config, n), n, stats["tokens"])
@@ -65,7 +65,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
 
 
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
-    """The terms among which the vocabulary is: all of them, or those above a cut-off in cf and enough of those at it."""
+    """The terms among which the vocabulary is: all, or those above a cut-off in cf and enough of those at it."""
     terms = spark.read.parquet(f"{folder}/terms/kind=terms").select("terms")
     histogram = spark.read.parquet(f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
     cut, last_tie, above = 0, None, 0

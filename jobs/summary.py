@@ -16,7 +16,7 @@ SAMPLE = 10_000  # documents from which the top terms are
 def summary(
     spark: SparkSession, path: str, options: argparse.Namespace, model: FeatureModel, manifest: dict[str, int | str]
 ) -> str:
-    """A page of text: counts, vocabulary, top terms (by label where there is one), where the output is, what is next."""
+    """A page of text: counts, vocabulary, top terms (by label if there is one), where the output is, what is next."""
     documents, tokens = int(manifest["documents"]), int(manifest["tokens"])
     aside = [f"{manifest[name]:,} {name}" for name in ("rejects", "blanks", "repaired") if manifest[name]]
     lines = [
@@ -36,10 +36,10 @@ def summary(
         lines.append(f"set aside   {options.output}/_rejects")
     lines += [
         "",
-        "next:",
-        f"  spark.read.parquet({options.output!r})                         # in PySpark",
-        f"  FeatureModel.load({where!r}).transform(pa.array([\"some text\"]))  # anywhere, without Spark",
-        f"  spark-submit jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+        "next",
+        f"  features of new text    spark-submit jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+        f"  the rows in PySpark     spark.read.parquet({options.output!r})",
+        f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(['some text']))",
     ]
     return "\n".join(lines)
 

@@ -1,1 +1,52 @@
-"""Compile every kernel the workers use, by running the worker's own stages on a few documents."""
+"""Compile every kernel that the workers use, by running their stages on a few documents: python -m jobs.warm."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.workers import MAGIC, Cells, count, deal_terms, from_bytes, merge_buckets, table_counts, write_features
+from models.features import FeatureConfig, FeatureModel
+from udfs.records import Layout
+from udfs.text import TextConfig
+
+TEXT = ("The cat's  hat. Ça va? ΟΔΟΣ İ", "", "数据 한글 क्षि a\u0301\u200d \U0001f600 e\u0301\n\n3.14")
+CONFIGS = (
+    FeatureConfig(ngrams=(1, 2), stop_words=("the",), sublinear_tf=True),
+    FeatureConfig(text=TextConfig(unicode="NFKC", tokenizer="whitespace")),
+    FeatureConfig(text=TextConfig(unicode="none", tokenizer="sklearn")),
+    FeatureConfig(text=TextConfig(tokenizer="regex", pattern=r"\w+")),
+)
+SCHEMA = '{"type":"struct","fields":[{"name":"id"},{"name":"indices"},{"name":"values"}]}'
+
+
+def files(cells: Cells) -> dict[str, pa.Table]:
+    """The Parquet files in a stage's cells by kind, as Spark would write them."""
+    parts: dict[str, bytes] = {}
+    for batch in cells:
+        kind, cell = batch["kind"][0].as_py(), batch["cell"][0].as_buffer().to_pybytes()
+        parts[kind] = parts.get(kind, b"") + cell + MAGIC
+    return {kind: pq.read_table(pa.BufferReader(part)) for kind, part in parts.items()}
+
+
+def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table:
+    """Count, fit and transform a few lines of text as the job does, in this process and without Spark."""
+    lines = {"bytes": [line.encode() for line in text], "source": ["-"] * len(text), "start": [0] * len(text)}
+    blocks = files(count(iter([pa.record_batch(lines)]), 0, config.to_json(), Layout("text").to_json()))["blocks"]
+    dealt = deal_terms(iter(blocks.select(["terms"]).to_batches()), 0, 1)
+    terms = files(merge_buckets(dealt, 0, 1, len(text)))["terms"]
+    model = FeatureModel(config, table_counts(from_bytes(terms["terms"][0])), len(text), 0)
+    model.table.save(scratch / "vocabulary.table")
+    repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
+    batches = blocks.append_column("repeats", repeats).to_batches()
+    written = write_features(iter(batches), 0, config.to_json(), str(scratch / "vocabulary.table"), SCHEMA)
+    return files(written)["features"]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for config in CONFIGS:
+            run(TEXT, config, Path(folder))

@@ -1,14 +1,15 @@
 """What runs in Spark's Python workers: Arrow batches in, Arrow batches out, no Spark in between.
 
-What a stage leaves behind are cells: each row is a kind and a piece of a Parquet file of that kind, which outputs.py has
-Spark write byte by byte. pyarrow encodes Parquet at a tenth of the cost of Spark's row writer, yet the files go through
-Spark's file systems and its commit.
+What a stage leaves behind are cells: each row is a kind and a piece of a Parquet file of that kind, which outputs.py
+has Spark write byte by byte. pyarrow encodes Parquet at a tenth of the cost of Spark's row writer, yet the files go
+through Spark's file systems and its commit.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,51 +24,51 @@ from udfs.records import REJECTS, Layout, parse, slices
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 16 << 20  # of text that is counted at once
-MERGE_TERMS = 4 << 20  # terms that are merged at once
+DEAL_TERMS = 4 << 20  # terms that are dealt at once
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
 Cells = Iterator[pa.RecordBatch]
 
 
 class CellFile:
-    """A Parquet file written as cells: after each, Spark adds the four bytes of MAGIC.
+    """A Parquet file written as cells, each of which ends in MAGIC, left off here and added by Spark.
 
-    Between row groups they are a gap that the footer's offsets allow for; at the end they are the file's own last bytes.
+    Between row groups the four bytes are a gap that the footer's offsets allow for; at the end they are Parquet's own.
     """
 
     def __init__(self, kind: str, schema: pa.Schema, compression: str = "zstd") -> None:
         self.kind, self.schema, self.cells = kind, schema, 0
-        self._sink = _Sink()
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, "w"), schema, compression=compression)
+        self._parts = _Parts()
+        self._file = pa.PythonFile(self._parts, "w")  # counts positions
+        # Dictionary pages pay for neither sparse entries nor packed tables.
+        self._writer = pq.ParquetWriter(self._file, schema, compression=compression, use_dictionary=False)
 
     def write(self, table: pa.Table) -> pa.RecordBatch:
         """The cell that holds `table` as one row group."""
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-        cell = self._sink.take()
-        self._sink.position += len(MAGIC)
+        self._file.write(MAGIC)
         self.cells += 1
-        return self._row(cell)
+        return self._cell()
 
     def close(self) -> Cells:
-        """The last cell, if there were others: the footer, less the MAGIC that Spark adds."""
+        """The last cell, the footer, if there were others."""
         self._writer.close()
         if self.cells:
-            cell = self._sink.take()
-            assert cell.endswith(MAGIC)
-            yield self._row(cell[: -len(MAGIC)])
+            yield self._cell()
 
-    def _row(self, cell: bytes) -> pa.RecordBatch:
+    def _cell(self) -> pa.RecordBatch:
+        cell = self._parts.take()
+        assert cell.endswith(MAGIC)
         # The column is declared a string, since Spark's text writer takes nothing else; its bytes are never looked at.
-        offsets = pa.py_buffer(np.array([0, len(cell)], np.int32))
+        offsets = pa.py_buffer(np.array([0, len(cell) - len(MAGIC)], np.int32))
         text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(cell))
         return pa.RecordBatch.from_arrays([pa.array([self.kind]), text], ["kind", "cell"])
 
 
-class _Sink(io.RawIOBase):
-    """Collects what is written, and counts positions as in the file to be."""
+class _Parts(io.RawIOBase):
+    """Collects what is written."""
 
     def __init__(self) -> None:
-        self.position = 0
         self._parts: list[bytes] = []
 
     def writable(self) -> bool:
@@ -75,11 +76,7 @@ class _Sink(io.RawIOBase):
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         self._parts.append(bytes(data))
-        self.position += len(data)
         return len(data)
-
-    def tell(self) -> int:
-        return self.position
 
     def take(self) -> bytes:
         parts, self._parts = self._parts, []
@@ -87,9 +84,9 @@ class _Sink(io.RawIOBase):
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream, zstd-compressed."""
+    """A table as an Arrow IPC stream, compressed by LZ4."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
@@ -123,8 +120,8 @@ COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens"
 def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
-    A block's cell holds its dictionary (term, df, cf), its documents (id, label, carried columns, and the dictionary ids
-    and tf of their terms), and the documents' record hashes where they have no id.
+    A block's cell holds its dictionary (term, df, cf), its documents (id, label, carried columns, and the dictionary
+    ids and tf of their terms), and the documents' record hashes where they have no id.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
@@ -225,30 +222,28 @@ TERMS = pa.schema([("terms", pa.binary())])
 BUCKETS = "bucket int, terms binary"
 
 
-def merge_blocks(batches: Iterator[pa.RecordBatch], partition: int, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Add up the dictionaries of a partition's blocks, and deal their terms to `buckets` by hash."""
-    for merged in _merged(batches):
-        bucket = content_hash(merged.terms)[:, 0] % np.uint64(buckets)
-        for number in range(buckets):
-            rows = np.flatnonzero(bucket == number)
-            part = TermCounts(merged.terms.take(pa.array(rows)), merged.df[rows], merged.cf[rows])
-            cell = [pa.array([number], pa.int32()), pa.array([to_bytes(counts_table(part))], pa.binary())]
-            yield pa.RecordBatch.from_arrays(cell, ["bucket", "terms"])
-
-
-def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[TermCounts]:
-    held: list[TermCounts] = []
+def deal_terms(batches: Iterator[pa.RecordBatch], partition: int, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Deal the terms of a partition's blocks to `buckets` by hash. Adding up here would cost more than it saves."""
+    held: list[pa.Table] = []
     for batch in batches:
         for cell in batch["terms"]:
-            held.append(table_counts(from_bytes(cell)))
-            if sum(len(part.df) for part in held) > MERGE_TERMS:
-                merged = merge_counts(held)
-                held = [merged]
-                if 2 * len(merged.df) > MERGE_TERMS:
-                    yield merged
-                    held = []
+            held.append(from_bytes(cell))
+            if sum(table.num_rows for table in held) > DEAL_TERMS:
+                yield from _dealt(held, buckets)
+                held = []
     if held:
-        yield merge_counts(held)
+        yield from _dealt(held, buckets)
+
+
+def _dealt(tables: list[pa.Table], buckets: int) -> Iterator[pa.RecordBatch]:
+    table = pa.concat_tables(tables).combine_chunks()
+    bucket = (content_hash(table["term"])[:, 0] % np.uint64(buckets)).astype(np.uint32)
+    table = table.take(np.argsort(bucket, kind="stable"))
+    ends = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=buckets))])
+    for number in range(buckets):
+        part = table.slice(ends[number], ends[number + 1] - ends[number])
+        cell = [pa.array([number], pa.int32()), pa.array([to_bytes(part)], pa.binary())]
+        yield pa.RecordBatch.from_arrays(cell, ["bucket", "terms"])
 
 
 def merge_buckets(batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float) -> Cells:
@@ -269,9 +264,7 @@ def merge_buckets(batches: Iterator[pa.RecordBatch], partition: int, low: float,
     yield from _stats({"distinct_terms": len(merged.df)})
 
 
-def tie_samples(
-    batches: Iterator[pa.RecordBatch], partition: int, cf: int, samples: int
-) -> Iterator[pa.RecordBatch]:
+def tie_samples(batches: Iterator[pa.RecordBatch], partition: int, cf: int, samples: int) -> Iterator[pa.RecordBatch]:
     """Of each bucket's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
     for batch in batches:
         for cell in batch["terms"]:
@@ -325,9 +318,8 @@ def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
     firsts = np.searchsorted(of[order], np.arange(len(distinct)))
     repetition = np.empty(len(hashes), np.int64)
     repetition[order] = np.arange(len(hashes)) - firsts[of[order]]
-    repetition += np.array([earlier.get(record.tobytes(), 0) for record in distinct] if earlier else [0])[
-        of if earlier else 0
-    ]
+    if earlier:
+        repetition += np.array([earlier.get(record.tobytes(), 0) for record in distinct])[of]
     digits = np.frombuffer(hashes.tobytes().hex().encode(), np.uint8)
     size = pa.py_buffer(np.arange(len(hashes) + 1, dtype=np.int32) * 32)
     names = pa.StringArray.from_buffers(len(hashes), size, pa.py_buffer(digits))
@@ -337,19 +329,26 @@ def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
 
 # -- features: blocks + vocabulary -> features, stats ----------------------------------------------------------------
 
-HASH_PARTS = ("hash_0", "hash_1", "hash_2", "hash_3")  # the content hash, 32 bits at a time, so that sums can't overflow
+HASH_PARTS = (
+    "hash_0",
+    "hash_1",
+    "hash_2",
+    "hash_3",
+)  # the content hash, 32 bits at a time, so that sums can't overflow
 FEATURE_STATS = ("documents", "entries", *HASH_PARTS)
 
 
 def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: str, table: str, schema: str) -> Cells:
-    """Weigh the blocks' documents over the vocabulary in the file `table` (brought by Spark); FEATURES rows and stats.
+    """Weigh the blocks' documents over the vocabulary in the file `table` (a name that Spark brought); FEATURES, stats.
 
     `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again.
     """
-    from pyspark import SparkFiles
+    if not os.path.isabs(table):
+        from pyspark import SparkFiles
 
+        table = SparkFiles.get(table)
     settings = FeatureConfig.from_json(config)
-    vocabulary = TermTable.open(SparkFiles.get(table))
+    vocabulary = TermTable.open(table)
     names = [field["name"] for field in json.loads(schema)["fields"]]
     file: CellFile | None = None
     stats = dict.fromkeys(FEATURE_STATS, 0)

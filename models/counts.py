@@ -128,9 +128,12 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
             while slots[at]:
                 if (slots[at] ^ h) & _TAG == 0:
                     token = np.int64(slots[at] & _ENTRY) - 1
-                    if node[token, _LENGTH] == length and node[token, _HEAD] == head:
-                        if length <= 8 or same_bytes(data, start, data, node[token, _START], length):
-                            break
+                    if (
+                        node[token, _LENGTH] == length
+                        and node[token, _HEAD] == head
+                        and (length <= 8 or same_bytes(data, start, data, node[token, _START], length))
+                    ):
+                        break
                     token = -1
                 at = (at + np.uint64(1)) & mask
             if token < 0:
@@ -287,10 +290,15 @@ def _find_each(
     starts: np.ndarray,
     lengths: np.ndarray,
 ) -> np.ndarray:
-    found = np.empty(offsets.size - 1, np.int32)
-    for i in range(found.size):
-        entry, _ = _find(data, offsets[i], offsets[i + 1], slots, table_data, starts, lengths)
-        found[i] = entry
+    n = offsets.size - 1
+    first = np.empty(n, np.uint64)
+    for i in range(n):  # no branch depends on what is loaded here, so the loads overlap
+        first[i] = slots[hash64(data, offsets[i], offsets[i + 1]) & np.uint64(slots.size - 1)]
+    found = np.full(n, -1, np.int32)
+    for i in range(n):
+        if first[i]:
+            entry, _ = _find(data, offsets[i], offsets[i + 1], slots, table_data, starts, lengths)
+            found[i] = entry
     return found
 
 

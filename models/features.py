@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +74,9 @@ class FeatureConfig:
         _check_df("min-df", self.min_df)
         _check_df("max-df", self.max_df)
         if self.max_features is not None and not 1 <= self.max_features < 1 << 31:
-            raise ValueError(f"max-features is {self.max_features}: give 1 to {(1 << 31) - 1}, or none to keep every term")
+            raise ValueError(
+                f"max-features is {self.max_features}: give 1 to {(1 << 31) - 1}, or none to keep every term"
+            )
         if self.features != "tfidf" and (self.sublinear_tf or self.idf != "smooth"):
             option = "sublinear-tf" if self.sublinear_tf else "idf"
             raise ValueError(f"{option} has no meaning with features {self.features!r}: leave it out, or choose tfidf")
@@ -154,9 +155,11 @@ def value_hashes(values: pa.Array) -> np.ndarray:
         whole = pc.fill_null(values, pa.scalar([], kind))
         parts = value_hashes(whole.flatten()).reshape(-1).view(np.uint8)
         ends = np.concatenate([[0], np.cumsum(pc.list_value_length(whole).to_numpy(zero_copy_only=False))])
-        hashes = content_hash(pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(values), [None, pa.py_buffer(16 * ends.astype(np.int64)), pa.py_buffer(parts)]
-        ))
+        hashes = content_hash(
+            pa.LargeBinaryArray.from_buffers(
+                pa.large_binary(), len(values), [None, pa.py_buffer(16 * ends.astype(np.int64)), pa.py_buffer(parts)]
+            )
+        )
     else:
         hashes = content_hash(values)
     if values.null_count:
@@ -192,7 +195,7 @@ def _project(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows over dictionary ids to rows over vocabulary indices, sorted; indices[id] < 0 drops a term.
 
-    Sorts by transposing twice, in time linear in nnz: entries are dealt to columns in order of index, then back to rows.
+    Sorts by transposing twice, linear in nnz: entries are dealt to columns in order of index, then back to rows.
     """
     n = indptr.size - 1
     order = np.argsort(indices)
@@ -235,7 +238,9 @@ def _project(
 
 
 @kernel
-def _weigh(indptr: np.ndarray, indices: np.ndarray, tf: np.ndarray, of_tf: np.ndarray, idf: np.ndarray, norm: int) -> np.ndarray:
+def _weigh(
+    indptr: np.ndarray, indices: np.ndarray, tf: np.ndarray, of_tf: np.ndarray, idf: np.ndarray, norm: int
+) -> np.ndarray:
     """of_tf[tf] * idf[index] in float64, over the row's L1 (norm 1) or L2 (norm 2) norm; float32 at the end."""
     values = np.empty(indices.size, np.float32)
     longest = 0
@@ -324,11 +329,15 @@ class FeatureModel:
     @cached_property
     def content_hash(self) -> str:
         """Sum of the hashes of all (term, index, df, cf, idf) and of n, as 32 hex digits."""
-        numbers = np.stack([np.arange(len(self.df)), self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(np.int64)
+        numbers = np.stack([np.arange(len(self.df)), self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(
+            np.int64
+        )
         rows = [content_hash(self.terms).view(np.int64), numbers]
         joined = np.ascontiguousarray(np.concatenate(rows, axis=1)).reshape(-1).view(np.uint8)
         offsets = pa.py_buffer(np.arange(len(self.df) + 1, dtype=np.int64) * 48)
-        packed = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self.df), [None, offsets, pa.py_buffer(joined)])
+        packed = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self.df), [None, offsets, pa.py_buffer(joined)]
+        )
         return f"{(hash_sum(content_hash(packed)) + self.n) % (1 << 128):032x}"
 
     @cached_property
@@ -355,21 +364,23 @@ class FeatureModel:
         return [taken[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
 
     def top_terms(self, matrix: csr_matrix, labels: Iterable[str | None], k: int = 10) -> dict[str, list[str]]:
-        """For each label the k terms whose mean weight stands out most against the other documents' mean weight.
+        """For each label the k terms that tell its documents best from the others.
 
-        Ties go to the term with the smaller index; documents without a label belong to the others of each label.
+        A term's score is p ln(p / q), its share in the Kullback-Leibler divergence of its mean weights p inside and q
+        outside the label, with p / q at most 50. Ties go to the smaller index. Documents without a label are outside.
         """
-        names = np.array(["" if label is None else str(label) for label in labels], dtype=object)
-        known = np.array([label is not None for label in names], bool)
+        given = list(labels)
+        names = np.array(["" if label is None else str(label) for label in given], dtype=object)
+        known = np.array([label is not None for label in given], bool)
         total = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
         top = {}
         for label in sorted(set(names[known])):
-            inside = names == label
+            inside = known & (names == label)
             part = np.asarray(matrix[inside].sum(axis=0, dtype=np.float64)).ravel()
-            rest = max(1, len(names) - int(inside.sum()))
-            lead = part / inside.sum() - (total - part) / rest
-            best = np.argsort(-lead, kind="stable")[:k]
-            top[str(label)] = self.terms.take(pa.array(best[lead[best] > 0])).to_pylist()
+            p, q = part / inside.sum(), (total - part) / max(1, len(names) - int(inside.sum()))
+            score = p * np.log(np.maximum(p, 1e-300) / np.maximum(q + p / 50, 1e-300))
+            best = np.argsort(-score, kind="stable")[:k]
+            top[str(label)] = self.terms.take(pa.array(best[score[best] > 0])).to_pylist()
         return top
 
     def save(self, path: str | Path) -> None:
@@ -408,7 +419,9 @@ class FeatureModel:
                 raise ValueError(f"{folder} is not a model folder: it has no {name}; give what --model wrote")
         settings = json.loads((folder / "config.json").read_text("utf-8"))
         if settings.get("format") != FORMAT:
-            raise ValueError(f"{folder} has model format {settings.get('format')}, this version reads {FORMAT}: fit again")
+            raise ValueError(
+                f"{folder} has model format {settings.get('format')}, this version reads {FORMAT}: fit again"
+            )
         manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         table = pq.read_table(folder / "vocabulary.parquet")
         terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
@@ -416,7 +429,9 @@ class FeatureModel:
         config = FeatureConfig.from_json(json.dumps(settings["features"]))
         model = cls(config, counts, manifest["documents"], manifest["tokens"])
         if not model.id == settings["model_id"] == manifest["model_id"]:
-            raise ValueError(f"{folder} was changed since it was written: its model id is {model.id}, not {settings['model_id']}")
+            raise ValueError(
+                f"{folder} was changed since it was written: its model id is {model.id}, not {settings['model_id']}"
+            )
         return model
 
 

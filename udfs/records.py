@@ -301,9 +301,7 @@ def _json_value(name: str, value: Any, kind: str, strict: bool) -> Any:
     return value
 
 
-def _parse_json(
-    lines: list[bytes], sources: list[str], positions: list[int], layout: Layout, aside: _Aside
-) -> Parsed:
+def _parse_json(lines: list[bytes], sources: list[str], positions: list[int], layout: Layout, aside: _Aside) -> Parsed:
     roles = {"text": layout.text, "id": layout.id, "label": layout.label}
     names = [name for name in roles.values() if name] + list(layout.carried)
     types = {name: layout.types.get(name, "string") for name in names} | {layout.text: "string"}
@@ -412,7 +410,9 @@ def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
 def _unchecked(values: pa.Array) -> pa.Array:
     """Binary as large_string over the same bytes, to be checked by `decode`."""
     wide = values.cast(pa.large_binary())
-    return pa.LargeStringArray.from_buffers(len(wide), *wide.buffers()[1:], wide.buffers()[0], wide.null_count, wide.offset)
+    return pa.LargeStringArray.from_buffers(
+        len(wide), *wide.buffers()[1:], wide.buffers()[0], wide.null_count, wide.offset
+    )
 
 
 def slices(table: pa.Table, limit: int) -> Iterator[tuple[int, int]]:

@@ -159,7 +159,7 @@ def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
         entries = sorted(set().union(*(stopwordsiso.stopwords(code) for code in codes)))
     elif Path(spec).is_file():
         try:
-            entries = Path(spec).read_text(encoding="utf-8-sig").splitlines()
+            entries = Path(spec).read_text(encoding="utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"the stop words in {spec} are not UTF-8 ({error}): save the file as UTF-8") from error
     else:

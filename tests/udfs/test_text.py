@@ -1,0 +1,380 @@
+"""The text functions: their definitions by example, and the laws that hold for any text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udfs import segment, unicode_tables
+from udfs.text import Spans, TextConfig, normalize, spans, stop_words, tokenize, tokens
+
+DEFAULT = TextConfig()
+TRICKY = (
+    "aZßıIİiΣσςοΟ'’.,:;!?_-\"«»“”()[]0123٣४ \t\n\r\x0b\x1c\x85\xa0\u2028\u3000"
+    "\u0300\u0301\u0304\u0307\u0308\u0315\u0316\u0323\u031b\u0327\u0345\u034f\u05b0\u064b\u0651\u093c\u094d\u09be\u0dcf"
+    "\u200b\u200c\u200d\u2060\u00ad\ufeff\ufe0f\u180e\u115f\u1160\u3164\uffa0"
+    "אבश क्षডাරශسमക്മᠠကក가각힣각ㄱあアｱﾞー々中文。、！？．"
+    "🇩🇪🇫👩👍🏽❤ⓂℹK\u212bﬁŉǅ①½²Å\u1e9b\u0958\u2adc\ufb1d\U0001d15e\U0001d6ba\U0001e900\u0000\ufffd"
+)
+texts = st.text(st.sampled_from(TRICKY) | st.characters(codec="utf-8"), max_size=30) | st.text(
+    st.sampled_from("क\u094d\u200d\u200c\u034f\u093cष\u0308س Σ'"), max_size=12
+)
+configs = st.builds(
+    TextConfig,
+    st.sampled_from(["NFC", "NFKC", "none"]),
+    st.booleans(),
+    st.sampled_from(["word", "whitespace", "sklearn"]),
+) | st.just(TextConfig(tokenizer="regex", pattern=r"(?:^|\W)(\w*)|[.]"))
+few = settings(deadline=None, max_examples=300)
+
+
+def normal(text: str, config: TextConfig = DEFAULT) -> str:
+    return normalize(pa.array([text]), config).to_pylist()[0]
+
+
+def cut(text: str, config: TextConfig = DEFAULT) -> list[str]:
+    return tokenize(pa.array([text]), config).to_pylist()[0]
+
+
+def sentences(text: str) -> list[list[str]]:
+    """The tokens of each sentence."""
+    found = tokens(pa.array([text])).to_pylist()[0]
+    out: list[list[str]] = [[] for _ in range(max(found["sentence"], default=-1) + 1)]
+    for number, token in zip(found["sentence"], found["token"], strict=True):
+        out[number].append(token)
+    return out
+
+
+# Definitions.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ΟΔΥΣΣΕΥΣ", "οδυσσευς"),
+        ("ΟΔΥΣΣΕΥΣ'", "οδυσσευς'"),
+        ("ΟΔΟΣ’ΑΒ", "οδοσ'αβ"),
+        ("Σ", "σ"),
+        ("ΑΣ.Β", "ασ.β"),
+        ("ΑΣ. Β", "ας. β"),
+        ("Α\u00adΣ", "ας"),
+        ("Α\u0301Σ\u0301", "ά" + "ς\u0301"),
+        ("İI", "i\u0307i"),
+        ("I\u0307", "i\u0307"),
+        ("A\u030a", "å"),
+        ("\u212b", "å"),
+        ("don’t", "don't"),
+        ("co\u00adop\ufeff \u200b\u2060x\ufe0f", "coop x"),
+        ("a\u0315\u034f\u0316", "a\u0316\u0315"),
+        ("e\u034f\u0301", "é"),
+        ("ﬁ½", "ﬁ½"),
+        ("ẞß", "ßß"),
+        ("", ""),
+    ],
+)
+def test_normal_form(text: str, expected: str) -> None:
+    assert normal(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("क\u094d\u200dष", "क\u094d\u200dष"),
+        ("র\u200d\u09cdয", "র\u200d\u09cdয"),
+        ("ශ\u0dca\u200dරී", "ශ\u0dca\u200dරී"),
+        ("क\u094d\u200d\u200dष", "क\u094d\u200dष"),
+        ("क\u094d\u200c\u200dष", "क\u094d\u200cष"),
+        ("क\u094d\u200d\u00adष", "क\u094d\u200dष"),
+        ("क\u094d\u200d", "क\u094d"),
+        ("क\u200d ष", "क ष"),
+        ("\u200dष", "ष"),
+        ("a\u200db", "ab"),
+        ("a\u200dष", "aष"),
+        ("👩\u200d👧", "👩👧"),
+    ],
+)
+def test_joiners_stay_only_between_letters_of_scripts_that_need_them(text: str, expected: str) -> None:
+    assert normal(text) == expected
+
+
+def test_compatibility_form_only_where_asked() -> None:
+    nfkc = TextConfig(unicode="NFKC")
+    assert normal("ＡＢＣ　ﬁ①½\U0001d6bak", nfkc) == "abc fi11⁄2σk"
+    assert normal("Α\U0001d6ba", nfkc) == "ας"
+    assert normal("ＡＢＣ\u3000①") == "ａｂｃ\u3000①"
+
+
+def test_none_leaves_all_but_capitals_alone() -> None:
+    text = "A\u030a co\u00adop’s \u200d ﬁ\ufeff ΑΣ"
+    assert normal(text, TextConfig(unicode="none", lowercase=False)) == text
+    assert normal(text, TextConfig(unicode="none")) == text.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Can't stop, won't stop: 3.14 or 1,000?", ["can't", "stop", "won't", "stop", "3.14", "or", "1,000"]),
+        ("foo_bar __ _x x-y a.b a..b", ["foo_bar", "_x", "x", "y", "a.b", "a", "b"]),
+        ("东京タワーとあ", ["东", "京", "タワー", "と", "あ"]),
+        ("한국어 텍스트", ["한국어", "텍스트"]),
+        ("ภาษา", list("ภาษา")),
+        ("צה\"ל ג'ירפה", ['צה"ל', "ג'ירפה"]),
+        ("👍🏽 🇩🇪 … —", []),
+        ("é x²", ["é", "x²"]),
+        ("a\n\u0301b", ["a", "b"]),
+        ("", []),
+        (" \t\n", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert cut(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", [["one"], ["two"], ["three"]]),
+        ("One", [["one"]]),
+        ("Pi is 3.14 or so", [["pi", "is", "3.14", "or", "so"]]),
+        ("a.b.c d", [["a.b.c", "d"]]),
+        ("Wait... what?! Yes", [["wait"], ["what"], ["yes"]]),
+        ('He said "go." Then (he left.) Fine', [["he", "said", "go"], ["then", "he", "left"], ["fine"]]),
+        ("他走了。她来了！“好。”他说", [list("他走了"), list("她来了"), ["好"], list("他说")]),
+        ("中文。abc", [["中", "文", "abc"]]),
+        ("one\ntwo", [["one", "two"]]),
+        ("one\n\ntwo\r\n \t\r\nthree\r\rfour", [["one"], ["two"], ["three"], ["four"]]),
+        ("one\r\ntwo", [["one", "two"]]),
+        ("one.\n\n\n two", [["one"], ["two"]]),
+        ("\n\n one", [["one"]]),
+        ("हाँ। नहीं॥ ठीक", [["हाँ"], ["नहीं"], ["ठीक"]]),
+        ("", []),
+    ],
+)
+def test_sentence_ends(text: str, expected: list[list[str]]) -> None:
+    assert sentences(text) == expected
+
+
+def test_the_sentence_rule_is_one_for_all_tokenizers() -> None:
+    text = pa.array(["Go on. Now you see\n\nit is done."])
+    for config, expected in (
+        (TextConfig(), [0, 0, 1, 1, 1, 2, 2, 2]),
+        (TextConfig(tokenizer="whitespace"), [0, 0, 1, 1, 1, 2, 2, 2]),
+        (TextConfig(tokenizer="sklearn"), [0, 0, 1, 1, 1, 2, 2, 2]),
+        (TextConfig(tokenizer="regex", pattern=r"\w+"), [0, 0, 1, 1, 1, 2, 2, 2]),
+    ):
+        assert spans(text, config, sentences=True).sentence.tolist() == expected
+    assert not spans(text).sentence.any()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"\w+", ["né", "日本", "x1"]),
+        (r"(\w)\w*", ["n", "日", "x"]),
+        (r"x(\d)|(?:z)", ["1"]),
+        (r"\w*", ["né", "日本", "x1"]),
+        (r"(?=(\w\w))", ["né", "日本", "x1"]),
+        (r"q", []),
+    ],
+)
+def test_a_regex_matches_tokens(pattern: str, expected: list[str]) -> None:
+    config = TextConfig(tokenizer="regex", pattern=pattern)
+    assert cut("Né, 日本 😀 x1", config) == expected
+    found = tokens(pa.array(["Né, 日本 😀 x1"]), config).to_pylist()[0]
+    text = normal("Né, 日本 😀 x1")
+    assert [text[b:e] for b, e in zip(found["begin_at"], found["end_at"], strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"unicode": "NFD"}, "'NFD': choose one of NFC, NFKC, none"),
+        ({"tokenizer": "words"}, "'words': choose one of word, whitespace, regex, sklearn"),
+        ({"lowercase": "yes"}, "'yes': choose True or False"),
+        ({"tokenizer": "regex"}, "give a pattern with the regex tokenizer"),
+        ({"pattern": "a"}, "and with no other"),
+        ({"tokenizer": "regex", "pattern": "("}, "is no Python regular expression"),
+        ({"tokenizer": "regex", "pattern": "(a)(b)"}, "2 capturing groups, at most 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_a_remedy(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TextConfig(**values)  # type: ignore[arg-type]
+
+
+def test_a_column_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="int64: cast it to string"):
+        normalize(pa.array([1]))
+
+
+def test_stop_words_are_tokens() -> None:
+    english = stop_words("en")
+    assert {"the", "don't", "of"} <= set(english)
+    assert english == sorted(set(english))
+    assert set(stop_words("en, zh")) > set(english)
+    assert all(cut(word) == [word] for word in stop_words("en,zh,de,fa,hi,el"))
+    assert "don't" not in stop_words("en", TextConfig(tokenizer="sklearn"))
+    assert "don" not in set(stop_words("en", TextConfig(tokenizer="sklearn"))) - set(english)
+
+
+def test_stop_words_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes("\ufeffÜBER\r\n\nnew york\n don’t \nüber\n".encode())
+    assert stop_words(str(path)) == ["don't", "über"]
+    assert stop_words(str(path), TextConfig(lowercase=False)) == ["don't", "ÜBER", "über"]
+    path.write_bytes(b"caf\xe9\n")
+    with pytest.raises(ValueError, match="save the file as UTF-8"):
+        stop_words(str(path))
+
+
+def test_an_unknown_language_is_named_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"'xx' is no language.*\ben\b.*\bzh\b"):
+        stop_words("en,xx")
+
+
+# Laws.
+
+
+@few
+@given(texts, configs)
+def test_normalising_twice_is_normalising_once(text: str, config: TextConfig) -> None:
+    once = normal(text, config)
+    assert normal(once, config) == once
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("form", ["NFC", "NFKC", "none"])
+def test_normalising_twice_is_normalising_once_for_every_character(form: str, lowercase: bool) -> None:
+    config = TextConfig(form, lowercase)
+    every = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    for context in ("{}", "a{}\u0316\u0301", "क{}\u200dष", "AΣ{}A"):
+        once = normalize(pa.array([context.format(character) for character in every]), config)
+        once.validate(full=True)
+        assert normalize(once, config).equals(once)
+
+
+@few
+@given(texts)
+def test_normal_form_is_the_definition_s(text: str) -> None:
+    """Step by step with Python's own Unicode, for characters that it knows."""
+    text = "".join(c for c in text if unicodedata.category(c) != "Cn" and c not in "\u200c\u200d")
+    properties = unicode_tables.tables().properties
+    for form in ("NFC", "NFKC"):
+        expected = unicodedata.normalize(form, text)  # type: ignore[arg-type]
+        expected = "".join(c for c in expected if not properties[ord(c)] & unicode_tables.IGNORABLE)
+        expected = unicodedata.normalize(form, expected.replace("’", "'").lower())  # type: ignore[arg-type]
+        assert normal(text, TextConfig(form)) == expected
+
+
+@few
+@given(texts, configs)
+def test_offsets_slice_back_to_the_token(text: str, config: TextConfig) -> None:
+    whole = normal(text, config)
+    found = tokens(pa.array([text]), config).to_pylist()[0]
+    assert [whole[b:e] for b, e in zip(found["begin_at"], found["end_at"], strict=True)] == found["token"]
+    assert found["token"] == cut(text, config)
+    assert found["position"] == list(range(len(found["token"])))
+    assert found["sentence"] == sorted(found["sentence"])
+    assert all(found["token"])
+    if config.tokenizer != "regex":
+        assert found["begin_at"] == sorted(found["begin_at"])
+        assert not any(c.isspace() for token in found["token"] for c in token)
+
+
+@few
+@given(texts)
+def test_a_word_is_a_segment_with_a_letter_or_a_number(text: str) -> None:
+    text = "".join(c for c in text if unicodedata.category(c) != "Cn")
+    data = normal(text).encode()
+    ends = segment.boundaries(np.frombuffer(data, np.uint8), unicode_tables.tables().word).tolist()
+    pieces = [data[b:e].decode() for b, e in zip(ends, ends[1:], strict=False)]
+    assert cut(text) == [piece for piece in pieces if any(unicodedata.category(c)[0] in "LN" for c in piece)]
+
+
+@few
+@given(texts)
+def test_sklearn_tokens_are_those_of_its_pattern(text: str) -> None:
+    text = "".join(c for c in text if unicodedata.category(c) != "Cn")
+    expected = re.findall(r"(?u)\b\w\w+\b", text.lower())
+    assert cut(text, TextConfig("none", True, "sklearn")) == expected
+
+
+@few
+@given(texts, st.booleans())
+def test_white_space_tokens_are_those_of_str_split(text: str, lowercase: bool) -> None:
+    config = TextConfig("none", lowercase, "whitespace")
+    assert cut(text, config) == normal(text, config).split()
+
+
+@few
+@given(st.lists(st.none() | texts, max_size=8), configs)
+def test_a_column_is_its_rows_one_by_one(rows: list[str | None], config: TextConfig) -> None:
+    column = pa.array(rows, pa.string())
+    alone = [None if row is None else normal(row, config) for row in rows]
+    assert normalize(column, config).to_pylist() == alone
+    one_by_one = [tokens(pa.array([row], pa.string()), config).to_pylist()[0] for row in rows]
+    assert tokens(column, config).to_pylist() == one_by_one
+
+
+def same(first: Spans, second: Spans) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@few
+@given(st.lists(st.none() | texts, max_size=8), configs)
+def test_every_layout_of_a_column_gives_the_same(rows: list[str | None], config: TextConfig) -> None:
+    plain = pa.array(rows, pa.string())
+    expected = spans(plain, config, sentences=True)
+    padded = pa.array(["İX. \u0301", None, *rows, "y"], pa.string())
+    layouts = [
+        plain.cast(pa.large_string()),
+        padded[2:-1],
+        padded.cast(pa.large_string())[2:-1],
+        plain.dictionary_encode(),
+        pa.chunked_array([plain[:2], plain[:0], plain[2:]], pa.string()),
+        pa.chunked_array([plain.dictionary_encode()]),
+        pa.DictionaryArray.from_arrays(pa.array(range(len(rows)), pa.int32()), plain),
+    ]
+    for layout in layouts:
+        assert same(spans(layout, config, sentences=True), expected)
+        form = normalize(layout, config)
+        form.validate(full=True)
+        assert form.type == (pa.large_string() if layout.type == pa.large_string() else pa.string())
+        assert form.to_pylist() == normalize(plain, config).to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.null(), pa.dictionary(pa.int8(), pa.string())])
+def test_an_empty_column_has_no_tokens(kind: pa.DataType) -> None:
+    for column in (pa.array([], kind), pa.chunked_array([], kind)):
+        assert len(normalize(column)) == len(tokenize(column)) == len(tokens(column)) == 0
+        assert tokenize(column).type == pa.list_(pa.string())
+    assert tokenize(pa.array([None, None], kind)).to_pylist() == [[], []]
+
+
+@few
+@given(st.lists(st.binary(max_size=12), max_size=4), configs)
+def test_any_bytes_become_valid_text(rows: list[bytes], config: TextConfig) -> None:
+    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(rows))]
+    column = pa.Array.from_buffers(pa.string(), len(rows), buffers)
+    form = normalize(column, config)
+    form.validate(full=True)
+    tokenize(column, config).validate(full=True)
+    for raw, text in zip(rows, form.to_pylist(), strict=True):
+        if "\ufffd" not in raw.decode("utf-8", "replace"):
+            assert text == normal(raw.decode(), config)
+
+
+def test_a_long_document_outgrows_the_first_guess() -> None:
+    # Ⱥ takes two bytes and its small letter three; each of the words is one byte.
+    assert normal("Ⱥ" * 100_000) == "ⱥ" * 100_000
+    assert normal("İ" * 100_000) == "i\u0307" * 100_000
+    assert cut("a " * 100_000) == ["a"] * 100_000
