@@ -6,7 +6,7 @@ import argparse
 import re
 
 from jobs.corpus import FORMATS
-from jobs.session import Mistake
+from jobs.session import Mistake, mistakes
 from models.features import FeatureConfig
 from udfs.text import TextConfig, stop_words
 
@@ -130,7 +130,7 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
     }
     if options.max_features is not None:
         given["max_features"] = options.max_features or None
-    try:
+    with mistakes():
         text = TextConfig(
             unicode="none" if sklearn else options.unicode or "NFC",
             lowercase=not options.no_lowercase,
@@ -141,5 +141,3 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
             given["ngram_span"] = "document"
         stop = tuple(stop_words(options.stop_words, text)) if options.stop_words else ()
         return FeatureConfig(text=text, stop_words=stop, **given)
-    except ValueError as error:
-        raise Mistake(str(error)) from None

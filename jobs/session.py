@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
 ARCHIVE = "textmill.zip"
 log = logging.getLogger("textmill")
+WorkerFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 class Mistake(ValueError):
@@ -28,11 +34,19 @@ class TooManyRejects(Exception):
     """More records were rejected than --max-rejects allows; exit code 3."""
 
 
+@cache
+def app_folder() -> Path:
+    """A private folder for files that Spark hands to executors at any time of the application; gone when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="textmill-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def code_root() -> Path:
     """The folder of the code; where it was imported from a zip, a private unpacked copy, put first on sys.path."""
     if package.ROOT.is_dir():
         return package.ROOT
-    copy = package.unpack(package.ROOT, package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-")))
+    copy = package.unpack(package.ROOT, package.private_folder() or app_folder())
     sys.path.insert(0, str(copy))
     return copy
 
@@ -47,8 +61,34 @@ def archive() -> Path:
     try:
         return package.write_zip(ROOT / "build" / ARCHIVE)
     except OSError:  # a read-only install
-        folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
-        return package.write_zip(folder / package.digest(ROOT) / ARCHIVE)
+        return package.write_zip((package.private_folder() or app_folder()) / package.digest(ROOT) / ARCHIVE)
+
+
+@cache
+def ship_code(spark: SparkSession) -> str:
+    """Hand the code to all executors; returns the name, which holds its hash: a stale zip cannot be taken for it."""
+    with zipfile.ZipFile(archive()) as file:
+        copy = app_folder() / f"textmill-{file.comment.decode()[:16]}.zip"
+    shutil.copyfile(archive(), copy)
+    return ship(spark, copy)
+
+
+def ship(spark: SparkSession, file: Path) -> str:
+    """Hand a file to all executors, once each; returns the name by which a worker asks SparkFiles for it."""
+    spark.sparkContext.addFile(str(file))
+    return file.name
+
+
+@contextmanager
+def rows_per_batch(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Have Spark hand at most this many rows at a time to workers: for rows that are whole blocks."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, rows)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)  # type: ignore[arg-type]
 
 
 def spark_session(name: str) -> SparkSession:
@@ -81,7 +121,6 @@ def spark_session(name: str) -> SparkSession:
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(package)
-    spark.sparkContext.addFile(str(archive()))
     return spark
 
 
@@ -106,11 +145,9 @@ def log_to_file(spark: SparkSession) -> None:
     os.environ["TEXTMILL_LOG"] = str(path)
 
 
-def on_workers(
-    module: str, function: str, *settings: Any
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`module.function(batches, partition, *settings)` for mapInArrow, imported in the worker from the shipped code."""
-    use, name = package.use, ARCHIVE
+def on_workers(spark: SparkSession, function: str, *settings: Any) -> WorkerFunction:
+    """`jobs.workers.function(batches, partition, *settings)` for mapInArrow, run by the shipped code in the worker."""
+    use, name = package.use, ship_code(spark)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import importlib
@@ -119,9 +156,18 @@ def on_workers(
 
         use(SparkFiles.get(name))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        yield from getattr(importlib.import_module(module), function)(batches, partition, *settings)
+        yield from getattr(importlib.import_module("jobs.workers"), function)(batches, partition, *settings)
 
     return run
+
+
+@contextmanager
+def mistakes() -> Iterator[None]:
+    """Around what checks the user's settings: its ValueError is a Mistake."""
+    try:
+        yield
+    except ValueError as error:
+        raise Mistake(str(error)) from None
 
 
 def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:

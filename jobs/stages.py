@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, write_cells
 from jobs.schemas import features_schema
-from jobs.session import Mistake, on_workers
+from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import BUCKETS, CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
 from models.counts import TermCounts, merge_counts
 from models.features import FeatureConfig, FeatureModel, select
@@ -27,20 +27,17 @@ SAMPLES = 1000  # of the ties in a bucket
 
 def load_model(spark: SparkSession, path: str) -> FeatureModel:
     """The model in a folder of any file system; raises Mistake if it is none."""
-    try:
-        fs = FileSystem(spark, path)
-        if not fs.is_dir(fs.root):
-            raise ValueError(f"{path} is no folder")
-        with tempfile.TemporaryDirectory() as scratch:
-            fs.download(fs.root, Path(scratch) / "model")
-            return FeatureModel.load(Path(scratch) / "model")
-    except ValueError as error:
-        raise Mistake(f"--apply: {error}") from None
+    fs = FileSystem(spark, path)
+    if not fs.is_dir(fs.root):
+        raise Mistake(f"--apply {path} is not a model folder: give what --model wrote")
+    with tempfile.TemporaryDirectory() as scratch, mistakes():
+        fs.download(fs.root, Path(scratch) / "model")
+        return FeatureModel.load(Path(scratch) / "model")
 
 
 def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
     """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
-    worker = on_workers("jobs.workers", "count", config.to_json(), corpus.layout.to_json())
+    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
     write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
     return add_up(spark, f"{folder}/count", COUNT_STATS)
 
@@ -52,16 +49,17 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
     ties. Raises Mistake if no term is left.
     """
     n = stats["documents"]
-    try:
+    with mistakes():
         low, high = config.df_limits(n)
-        blocks = spark.read.parquet(f"{folder}/count/kind=blocks")
-        buckets = 1 + stats["block_terms"] // BUCKET_TERMS
-        dealt = blocks.select("terms").mapInArrow(on_workers("jobs.workers", "deal_terms", buckets), BUCKETS)
-        merge = on_workers("jobs.workers", "merge_buckets", low, high)
+    buckets = 1 + stats["block_terms"] // BUCKET_TERMS
+    with rows_per_batch(spark, 1):
+        terms = spark.read.parquet(f"{folder}/count/kind=blocks").select("terms")
+        dealt = terms.mapInArrow(on_workers(spark, "deal_terms", buckets), BUCKETS)
+        merge = on_workers(spark, "merge_buckets", low, high)
         write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
-        return FeatureModel(config, select(_chosen(spark, folder, config), config, n), n, stats["tokens"])
-    except ValueError as error:
-        raise Mistake(str(error)) from None
+        chosen = _chosen(spark, folder, config)
+    with mistakes():
+        return FeatureModel(config, select(chosen, config, n), n, stats["tokens"])
 
 
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
@@ -78,13 +76,13 @@ def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCoun
         if row.terms > wanted + config.max_features:
             last_tie = _last_tie(terms, cut, wanted)
         break
-    packed = terms.mapInArrow(on_workers("jobs.workers", "chosen_terms", cut, last_tie), "terms binary").collect()
+    packed = terms.mapInArrow(on_workers(spark, "chosen_terms", cut, last_tie), "terms binary").collect()
     return merge_counts([table_counts(from_bytes(pa.scalar(bytes(row.terms)))) for row in packed])
 
 
 def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:
     """A term such that at least `wanted` terms with this cf, and few more, are not after it (None: take them all)."""
-    sampler = on_workers("jobs.workers", "tie_samples", cf, SAMPLES)
+    sampler = on_workers(terms.sparkSession, "tie_samples", cf, SAMPLES)
     seen = 0
     for row in sorted(terms.mapInArrow(sampler, "term binary, terms bigint").collect()):
         seen += row.terms
@@ -101,11 +99,11 @@ def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Cor
     else:
         blocks = blocks.join(_repeats(blocks), "block", "left")
     schema = features_schema(corpus.id_type, corpus.label, corpus.carried)
-    with tempfile.TemporaryDirectory() as scratch:
-        name = f"vocabulary-{model.id}.table"
-        model.table.save(Path(scratch) / name)
-        spark.sparkContext.addFile(f"{scratch}/{name}")
-        worker = on_workers("jobs.workers", "write_features", model.config.to_json(), name, schema.json())
+    vocabulary = app_folder() / f"vocabulary-{model.id}.table"
+    model.table.save(vocabulary)
+    with rows_per_batch(spark, 1):
+        name = ship(spark, vocabulary)
+        worker = on_workers(spark, "write_features", model.config.to_json(), name, schema.json())
         columns = blocks.select("terms", "documents", "hashes", "repeats")
         write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
     return add_up(spark, f"{folder}/features", FEATURE_STATS)
@@ -114,7 +112,7 @@ def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Cor
 def _repeats(blocks: DataFrame) -> DataFrame:
     """For each block, the records that other blocks before it hold too, and how often: rows of block, repeats."""
     records = blocks.select("block", "hashes").mapInArrow(
-        on_workers("jobs.workers", "block_records"), "block bigint, record binary, records bigint"
+        on_workers(blocks.sparkSession, "block_records"), "block bigint, record binary, records bigint"
     )
     before = Window.partitionBy("record").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
     repeated = records.withColumn("earlier", F.sum("records").over(before)).where("earlier > 0")

@@ -39,7 +39,7 @@ def summary(
         "next",
         f"  features of new text    spark-submit jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
         f"  the rows in PySpark     spark.read.parquet({options.output!r})",
-        f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(['some text']))",
+        f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]
     return "\n".join(lines)
 
