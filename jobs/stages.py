@@ -59,7 +59,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
         write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
         chosen = _chosen(spark, folder, config)
     with mistakes():
-        return FeatureModel(config, select(chosen, config, n), n, stats["tokens"])
+        return FeatureModel.of_counts(config, select(chosen, config, n), n, stats["tokens"])
 
 
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:

@@ -38,7 +38,7 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     blocks = files(count(iter([pa.record_batch(lines)]), 0, config.to_json(), Layout("text").to_json()))["blocks"]
     dealt = deal_terms(iter(blocks.select(["terms"]).to_batches()), 0, 1)
     terms = files(merge_buckets(dealt, 0, 1, len(text)))["terms"]
-    model = FeatureModel(config, table_counts(from_bytes(terms["terms"][0])), len(text), 0)
+    model = FeatureModel.of_counts(config, table_counts(from_bytes(terms["terms"][0])), len(text), 0)
     model.table.save(scratch / "vocabulary.table")
     repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
     batches = blocks.append_column("repeats", repeats).to_batches()

@@ -363,7 +363,7 @@ class TermTable:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TermTable:
         """Map a saved table into memory, read-only; raises ValueError if the file is not whole."""
-        raw: np.ndarray = np.memmap(path, np.uint8, "r")
+        raw = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
         entries, slots, size = (int(x) for x in raw[:24].view(np.int64)) if raw.size >= 24 else (0, 0, -1)
         ends = np.cumsum([24, 8 * slots, 8 * (entries + 1), 8 * entries, size])
         if raw.size != ends[-1]:

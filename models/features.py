@@ -25,6 +25,7 @@ from udfs.hashing import content_hash, hash_sum, murmur128
 from udfs.text import TextConfig, spans
 
 FORMAT = 1  # of the model folder
+UNICODE = "15.0.0"  # the version of all tables
 _CHOICES = {
     "features": ("onehot", "count", "tfidf"),
     "idf": ("smooth", "plain", "ml"),
@@ -33,9 +34,15 @@ _CHOICES = {
 }
 
 
-def _check_df(name: str, value: int | float) -> None:
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_df(name: str, value: object) -> None:
     share = isinstance(value, float)
-    if not (0.0 <= value <= 1.0 if share else value >= 1):
+    if not (
+        0.0 <= value <= 1.0 if isinstance(value, float) else isinstance(value, int) and _whole(value) and value >= 1
+    ):
         limits = "a share from 0.0 to 1.0" if share else "a number of documents of at least 1"
         raise ValueError(f"{name} is {value}: give {limits} (a number with a point is a share of the documents)")
 
@@ -68,15 +75,20 @@ class FeatureConfig:
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name.replace('_', '-')} is {value!r}: choose one of {', '.join(choices)}")
-        lowest, highest = self.ngrams
-        if not 1 <= lowest <= highest <= 10:
-            raise ValueError(f"ngrams is {lowest},{highest}: give MIN,MAX with 1 <= MIN <= MAX <= 10")
+        ngrams = self.ngrams
+        if not (isinstance(ngrams, tuple) and len(ngrams) == 2 and all(map(_whole, ngrams))) or not (
+            1 <= ngrams[0] <= ngrams[1] <= 10
+        ):
+            raise ValueError(f"ngrams is {ngrams}: give MIN,MAX with 1 <= MIN <= MAX <= 10")
         _check_df("min-df", self.min_df)
         _check_df("max-df", self.max_df)
-        if self.max_features is not None and not 1 <= self.max_features < 1 << 31:
-            raise ValueError(
-                f"max-features is {self.max_features}: give 1 to {(1 << 31) - 1}, or none to keep every term"
-            )
+        most = self.max_features
+        if most is not None and not (_whole(most) and 1 <= most < 1 << 31):
+            raise ValueError(f"max-features is {most}: give 1 to {(1 << 31) - 1}, or none to keep every term")
+        if not isinstance(self.sublinear_tf, bool):
+            raise ValueError(f"sublinear-tf is {self.sublinear_tf!r}: give True or False")
+        if not isinstance(self.stop_words, tuple) or not all(isinstance(word, str) for word in self.stop_words):
+            raise ValueError(f"stop-words is {self.stop_words!r}: give a tuple of words")
         if self.features != "tfidf" and (self.sublinear_tf or self.idf != "smooth"):
             option = "sublinear-tf" if self.sublinear_tf else "idf"
             raise ValueError(f"{option} has no meaning with features {self.features!r}: leave it out, or choose tfidf")
@@ -302,15 +314,26 @@ class FeatureModel:
     n documents and n_tokens tokens (after stop words) were counted.
     """
 
-    def __init__(self, config: FeatureConfig, counts: TermCounts, n: int, n_tokens: int) -> None:
+    def __init__(
+        self,
+        config: FeatureConfig,
+        terms: pa.Array,
+        df: np.ndarray,
+        cf: np.ndarray,
+        idf: np.ndarray,
+        n: int,
+        n_tokens: int,
+    ) -> None:
+        self.config, self.terms, self.df, self.cf, self.idf = config, terms, df, cf, idf
+        self.n, self.n_tokens = n, n_tokens
+
+    @classmethod
+    def of_counts(cls, config: FeatureConfig, counts: TermCounts, n: int, n_tokens: int) -> FeatureModel:
+        """The model whose vocabulary is all of `counts`, of n documents with n_tokens tokens."""
         order = pc.array_sort_indices(counts.terms.cast(pa.large_binary()))
-        self.config, self.n, self.n_tokens = config, n, n_tokens
-        self.terms: pa.Array = counts.terms.take(order)
-        self.df, self.cf = counts.df[order.to_numpy()], counts.cf[order.to_numpy()]
-        if config.features == "tfidf":
-            self.idf = inverse_df(self.df, n, config.idf)
-        else:
-            self.idf = np.ones(len(self.df), np.float64)
+        df, cf = counts.df[order.to_numpy()], counts.cf[order.to_numpy()]
+        idf = inverse_df(df, n, config.idf) if config.features == "tfidf" else np.ones(len(df), np.float64)
+        return cls(config, counts.terms.take(order), df, cf, idf, n, n_tokens)
 
     @classmethod
     def fit(cls, text: pa.Array, config: FeatureConfig | None = None) -> FeatureModel:
@@ -319,7 +342,8 @@ class FeatureModel:
         if len(text) == 0:
             raise ValueError("no documents: give at least one to fit on")
         counted = config.count(text)
-        return cls(config, select(counted.dictionary, config, len(text)), len(text), int(counted.lengths.sum()))
+        chosen = select(counted.dictionary, config, len(text))
+        return cls.of_counts(config, chosen, len(text), int(counted.lengths.sum()))
 
     @cached_property
     def table(self) -> TermTable:
@@ -399,7 +423,12 @@ class FeatureModel:
             }
         )
         pq.write_table(vocabulary, folder / "vocabulary.parquet", compression="zstd")
-        settings = {"format": FORMAT, "model_id": self.id, "features": json.loads(self.config.to_json())}
+        settings = {
+            "format": FORMAT,
+            "unicode": UNICODE,
+            "model_id": self.id,
+            "features": json.loads(self.config.to_json()),
+        }
         (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
         manifest = {
             "model_id": self.id,
@@ -417,21 +446,29 @@ class FeatureModel:
         for name in ("config.json", "manifest.json", "vocabulary.parquet"):
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not a model folder: it has no {name}; give what --model wrote")
-        settings = json.loads((folder / "config.json").read_text("utf-8"))
-        if settings.get("format") != FORMAT:
-            raise ValueError(
-                f"{folder} has model format {settings.get('format')}, this version reads {FORMAT}: fit again"
-            )
-        manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-        table = pq.read_table(folder / "vocabulary.parquet")
-        terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
-        counts = TermCounts(terms, table["df"].to_numpy(), table["cf"].to_numpy())
-        config = FeatureConfig.from_json(json.dumps(settings["features"]))
-        model = cls(config, counts, manifest["documents"], manifest["tokens"])
-        if not model.id == settings["model_id"] == manifest["model_id"]:
-            raise ValueError(
-                f"{folder} was changed since it was written: its model id is {model.id}, not {settings['model_id']}"
-            )
+        try:
+            settings = json.loads((folder / "config.json").read_text("utf-8"))
+            manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+            if settings.get("format") != FORMAT:
+                form = settings.get("format")
+                raise ValueError(f"{folder} is a model of format {form}, this version reads {FORMAT}: fit it again")
+            table = pq.read_table(folder / "vocabulary.parquet").combine_chunks()
+            index, df, cf, idf = (table[name].to_numpy() for name in ("index", "df", "cf", "idf"))
+            terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
+            config = FeatureConfig.from_json(json.dumps(settings["features"]))
+            model = cls(config, terms, df, cf, idf, manifest["documents"], manifest["tokens"])
+            same = settings["model_id"] == manifest["model_id"] == model.id and np.array_equal(index, range(len(index)))
+        except (
+            UnicodeDecodeError,
+            json.JSONDecodeError,
+            pa.ArrowException,
+            AttributeError,
+            KeyError,
+            TypeError,
+        ) as error:
+            raise ValueError(f"{folder} is a damaged model ({type(error).__name__}: {error}): fit it again") from None
+        if not same:
+            raise ValueError(f"{folder}: the model was changed since it was written: fit it again")
         return model
 
 

@@ -1,0 +1,754 @@
+"""The main job: what it writes, that nothing about its run changes that, and what it does with mistakes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.sparse import csr_matrix
+
+from jobs import session, stages
+from jobs.featurize import main
+from models.features import FeatureConfig, FeatureModel, Features, sklearn_preset
+from udfs.hashing import hash_sum
+from udfs.text import TextConfig
+
+ROOT = Path(__file__).parents[2]
+EMAILS = ROOT / "tests/data/emails.jsonl.gz"
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def featurize(*arguments: object) -> int:
+    """The job's exit code, run in this process with the session that there is."""
+    try:
+        return session.exit_code(main, [str(argument) for argument in arguments])
+    except SystemExit as stopped:  # argparse
+        return int(stopped.code or 0)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "_manifest.json").read_text("utf-8"))
+
+
+def written(folder: Path) -> pa.Table:
+    """The features in a folder, in order of id."""
+    return pq.read_table(sorted(folder.glob("*.parquet"))).sort_by("id")
+
+
+def matrix(rows: pa.Table, terms: int) -> csr_matrix:
+    indices, values = rows["indices"].combine_chunks(), rows["values"].combine_chunks()
+    indptr = np.concatenate([[0], np.cumsum(indices.value_lengths().to_numpy())])
+    parts = (values.flatten().to_numpy(), indices.flatten().to_numpy(), indptr)
+    return csr_matrix(parts, shape=(len(rows), terms))
+
+
+def assert_same_bits(a: csr_matrix, b: csr_matrix) -> None:
+    assert np.array_equal(a.indptr, b.indptr)
+    assert np.array_equal(a.indices, b.indices)
+    assert np.array_equal(a.data.view(np.int32), b.data.view(np.int32))
+
+
+def write_parts(table: pa.Table, folder: Path, parts: int) -> Path:
+    """The rows, shuffled, as this many Parquet files."""
+    folder.mkdir(parents=True)
+    order = np.random.default_rng(parts).permutation(len(table))
+    for k in range(parts):
+        pq.write_table(table.take(order[k::parts]), folder / f"part-{k}.parquet")
+    return folder
+
+
+def write_lines(path: Path, records: list[Any]) -> Path:
+    """JSON Lines; bytes are written as they are."""
+    lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def demo(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's run: features/ and model/ of the e-mails, with the default settings."""
+    folder = tmp_path_factory.mktemp("demo")
+    assert featurize("--input", EMAILS, "--output", folder / "features", "--model", folder / "model") == 0
+    return folder
+
+
+@pytest.fixture
+def conf(spark: Any) -> Iterator[Callable[[str, object], None]]:
+    """Set a configuration of the session; undone afterwards."""
+    before: dict[str, str] = {}
+
+    def set_to(name: str, value: object) -> None:
+        before.setdefault(name, spark.conf.get(name))
+        spark.conf.set(name, str(value))
+
+    yield set_to
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def a_file_a_partition(conf: Callable[[str, object], None]) -> None:
+    conf("spark.sql.files.openCostInBytes", 128 << 20)
+
+
+# What is written.
+
+
+def test_features_are_those_of_the_model_to_the_bit(demo: Path, emails: pa.Table) -> None:
+    model = FeatureModel.load(demo / "model")
+    rows = written(demo / "features")
+    documents = emails.sort_by("id")
+    assert rows.column_names == ["id", "label", "indices", "values"]
+    assert rows["id"].to_pylist() == documents["id"].to_pylist()
+    assert rows["label"].to_pylist() == documents["label"].to_pylist()
+    assert_same_bits(matrix(rows, len(model.terms)), model.transform(documents["text"]))
+
+
+def test_the_model_is_that_of_a_fit_in_memory(demo: Path, emails: pa.Table) -> None:
+    assert FeatureModel.load(demo / "model").id == FeatureModel.fit(emails["text"]).id
+
+
+def test_the_manifest_adds_up_and_is_true(demo: Path, emails: pa.Table) -> None:
+    found, model = manifest(demo / "features"), FeatureModel.load(demo / "model")
+    rows = written(demo / "features")
+    assert found["documents"] + found["rejects"] + found["blanks"] == found["records"] == len(emails)
+    assert found["documents"] == len(rows)
+    assert found["repaired"] == 0
+    assert found["tokens"] == model.n_tokens
+    assert found["terms"] == len(model.terms)
+    assert found["entries"] == len(rows["indices"].combine_chunks().flatten())
+    assert found["model_id"] == model.id
+    features = matrix(rows, len(model.terms))
+    hashes = Features(features.indptr.astype(np.int64), features.indices, features.data).hashes(
+        rows["id"].combine_chunks(), rows["label"].combine_chunks()
+    )
+    assert found["content_hash"] == f"{hash_sum(hashes):032x}"
+
+
+def test_spark_reads_the_features_and_nothing_else(spark: Any, demo: Path) -> None:
+    rows = spark.read.parquet(str(demo / "features"))
+    fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+    assert fields == [
+        ("id", "string"),
+        ("label", "string"),
+        ("indices", "array<int>"),
+        ("values", "array<float>"),
+    ]
+    assert rows.count() == manifest(demo / "features")["documents"]
+
+
+def test_nothing_but_output_and_model_is_left(demo: Path) -> None:
+    assert sorted(path.name for path in demo.iterdir()) == ["features", "model"]
+    names = [path.name for path in (demo / "features").iterdir() if path.suffix != ".crc"]
+    assert all(re.fullmatch(r"part-.*\.parquet|_manifest\.json|_rejects", name) for name in names), names
+
+
+def test_the_summary_tells_what_was_done(
+    demo: Path, emails: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert featurize("--input", EMAILS, "--output", tmp_path / "out", "--apply", demo / "model") == 0
+    said = capsys.readouterr().out
+    assert f"{len(emails):,} of {len(emails):,} records" in said
+    assert f"{manifest(demo / 'features')['tokens']:,}" in said
+    for word in ("vocabulary", "ham", "spam", "next", str(tmp_path / "out"), str(demo / "model")):
+        assert word in said, word
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        (
+            "--ngrams 1,2 --stop-words zh --min-df 2 --max-df 0.5 --max-features 2000 --norm l1",
+            FeatureConfig(ngrams=(1, 2), min_df=2, max_df=0.5, max_features=2000, norm="l1", stop_words=("zh",)),
+        ),
+        (
+            "--preset sklearn --ngrams 1,2 --sublinear-tf --idf plain --max-features none",
+            sklearn_preset(FeatureConfig(ngrams=(1, 2), sublinear_tf=True, idf="plain", max_features=None)),
+        ),
+        (
+            "--features onehot --tokenizer whitespace --unicode NFKC --no-lowercase --min-df 0.01",
+            FeatureConfig(
+                features="onehot",
+                min_df=0.01,
+                text=TextConfig(tokenizer="whitespace", unicode="NFKC", lowercase=False),
+            ),
+        ),
+    ],
+)
+def test_options_mean_what_the_configuration_says(
+    options: str, config: FeatureConfig, chinese: pa.Table, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    from udfs.text import stop_words
+
+    if config.stop_words:
+        config = replace(config, stop_words=tuple(stop_words("zh", config.text)))
+    source = ROOT / "tests/data/libreoffice_help_zh.jsonl.gz"
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, *options.split()) == 0
+    expected = FeatureModel.fit(chinese["text"], config)
+    model = FeatureModel.load(tmp_path / "model")
+    assert model.config == expected.config
+    assert model.id == expected.id
+    documents = chinese.sort_by("id")
+    assert_same_bits(matrix(written(tmp_path / "out"), len(model.terms)), expected.transform(documents["text"]))
+
+
+def test_ties_at_the_edge_of_the_vocabulary_go_by_term(
+    tmp_path: Path, a_file_a_partition: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More ties than the driver would take, in buckets of their own as in a corpus of millions of terms."""
+    monkeypatch.setattr(stages, "BUCKET_TERMS", 1000)
+    words = np.random.default_rng(5).permutation([f"w{i:05}" for i in range(6000)])
+    texts = [" ".join(words[k::40]) + " often often" for k in range(40)]
+    table = pa.table({"id": pa.array(range(40)), "text": texts})
+    source = write_parts(table, tmp_path / "in", 3)
+    for size in (1, 11, 3000):
+        outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model", "--overwrite")
+        assert featurize("--input", source, *outputs, "--max-features", size) == 0
+        expected = ["often", *(f"w{i:05}" for i in range(size - 1))]
+        assert FeatureModel.load(tmp_path / "model").terms.to_pylist() == expected
+
+
+# Nothing about a run changes the result.
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_any_number_of_partitions_gives_the_same_hashes(
+    parts: int, spark: Any, demo: Path, emails: pa.Table, tmp_path: Path, a_file_a_partition: None
+) -> None:
+    source = write_parts(emails, tmp_path / "in", parts)
+    assert spark.read.parquet(str(source)).rdd.getNumPartitions() == parts
+    assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    assert manifest(tmp_path / "out") == manifest(demo / "features")
+    assert json.loads((tmp_path / "model/manifest.json").read_text()) == json.loads(
+        (demo / "model/manifest.json").read_text()
+    )
+
+
+@pytest.mark.parametrize("size", [100, 10_000, 0])
+def test_any_arrow_batch_size_gives_the_same_hashes(
+    size: int, demo: Path, tmp_path: Path, conf: Callable[[str, object], None]
+) -> None:
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", size)
+    assert featurize("--input", EMAILS, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    assert manifest(tmp_path / "out") == manifest(demo / "features")
+
+
+def test_batches_of_one_row_give_the_same_hashes(
+    emails: pa.Table, tmp_path: Path, conf: Callable[[str, object], None]
+) -> None:
+    source = write_parts(emails.slice(0, 150), tmp_path / "in", 1)
+    found = []
+    for size in (1, 10_000):
+        conf("spark.sql.execution.arrow.maxRecordsPerBatch", size)
+        outputs = ("--output", tmp_path / f"out-{size}", "--model", tmp_path / f"model-{size}")
+        assert featurize("--input", source, *outputs) == 0
+        found.append(manifest(tmp_path / f"out-{size}"))
+    assert found[0] == found[1]
+    assert found[0]["documents"] == 150
+
+
+def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
+    demo: Path, emails: pa.Table, tmp_path: Path, a_file_a_partition: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker function of the job runs as it is, but its process dies after its first output, on first attempt."""
+    real, deaths = stages.on_workers, tmp_path / "deaths"
+    deaths.mkdir()
+
+    def dying(spark: Any, function: str, *settings: Any) -> Any:
+        run, mark = real(spark, function, *settings), str(deaths / function)
+
+        def run_and_die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            for batch in run(batches):
+                yield batch
+                task = TaskContext.get()
+                if task and task.attemptNumber() == 0 and task.partitionId() == 0:
+                    Path(mark).touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return run_and_die
+
+    monkeypatch.setattr(stages, "on_workers", dying)
+    source = write_parts(emails, tmp_path / "in", 2)
+    assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    names = sorted(path.name for path in deaths.iterdir())
+    assert {"count", "deal_terms", "merge_buckets", "write_features"} <= set(names)
+    assert manifest(tmp_path / "out") == manifest(demo / "features")
+    assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
+
+
+def submit(*arguments: object, cwd: Path, master: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """spark-submit in a process of its own, from the environment that runs the tests."""
+    settings = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    command = [Path(sys.executable).parent / "spark-submit", "--master", master, "--conf", "spark.ui.enabled=false"]
+    return subprocess.run(
+        [str(part) for part in (*command, *arguments)],
+        cwd=cwd,
+        env={**settings, **environment},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+
+def test_a_cluster_with_nothing_but_the_zip_gives_the_same_hashes(demo: Path, tmp_path: Path) -> None:
+    """Two executors, another working directory, and the entry point without the code beside it."""
+    shutil.copy(ROOT / "jobs/featurize.py", tmp_path / "entry.py")
+    shutil.copy(session.archive(), tmp_path / "code.zip")
+    done = submit(
+        *("--py-files", "code.zip", "entry.py"),
+        *("--input", EMAILS, "--output", "out", "--model", "model"),
+        cwd=tmp_path,
+        master="local-cluster[2,1,1024]",
+        SPARK_WORKER_DIR=str(tmp_path / "executors"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert manifest(tmp_path / "out") == manifest(demo / "features")
+    assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
+    assert "documents" in done.stdout
+    assert "\tat " not in done.stderr  # a Java stack trace
+
+
+# --apply and --overwrite.
+
+
+def test_apply_gives_the_features_of_the_fit_and_leaves_the_model_alone(demo: Path, tmp_path: Path) -> None:
+    before = snapshot(demo / "model")
+    assert featurize("--input", EMAILS, "--output", tmp_path / "out", "--apply", demo / "model") == 0
+    assert manifest(tmp_path / "out") == manifest(demo / "features")
+    assert written(tmp_path / "out").equals(written(demo / "features"))
+    assert snapshot(demo / "model") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_apply_to_other_text_is_the_transform_of_the_model(demo: Path, chinese: pa.Table, tmp_path: Path) -> None:
+    source = write_parts(chinese.slice(0, 200), tmp_path / "in", 2)
+    assert featurize("--input", source, "--output", tmp_path / "out", "--apply", demo / "model") == 0
+    model = FeatureModel.load(demo / "model")
+    expected = model.transform(chinese.slice(0, 200).sort_by("id")["text"])
+    assert_same_bits(matrix(written(tmp_path / "out"), len(model.terms)), expected)
+    assert manifest(tmp_path / "out")["model_id"] == model.id
+
+
+SMALL: list[Any] = [{"id": f"d{i}", "text": text} for i, text in enumerate(["a b c", "b c", "c"])]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Three documents as JSON Lines."""
+    return write_lines(tmp_path / "in/small.jsonl", SMALL)
+
+
+def test_overwrite_replaces_output_and_model(small: Path, tmp_path: Path) -> None:
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", small, *outputs) == 0
+    (tmp_path / "out/stray.parquet").write_bytes(b"from an earlier run")
+    assert featurize("--input", small, *outputs, "--features", "count", "--overwrite") == 0
+    model = FeatureModel.load(tmp_path / "model")
+    assert model.config.features == "count"
+    assert manifest(tmp_path / "out")["model_id"] == model.id
+    assert not (tmp_path / "out/stray.parquet").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "model", "out"]
+
+
+def failing(tmp_path: Path, small: Path) -> dict[str, tuple[list[object], int]]:
+    """Runs that fail, and their exit codes."""
+    rejects = write_lines(tmp_path / "bad/rejects.jsonl", [*SMALL, b"no json"])
+    torn = tmp_path / "bad/torn.jsonl.gz"
+    lines = b"".join(json.dumps({"id": f"d{i}", "text": f"word{i * 7919} b"}).encode() + b"\n" for i in range(20_000))
+    torn.write_bytes(gzip.compress(lines)[:-5000])
+    return {
+        "rejects": (["--input", rejects], 3),
+        "torn": (["--input", torn], 2),
+        "no term": (["--input", small, "--min-df", "3", "--max-df", "0.1"], 2),
+        "nothing": (["--input", write_lines(tmp_path / "bad/blank.jsonl", [b"", b"  "])], 2),
+    }
+
+
+@pytest.mark.parametrize("case", ["rejects", "torn", "no term", "nothing"])
+def test_a_failed_run_leaves_the_old_output_as_it_was(
+    case: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", small, *outputs) == 0
+    arguments, expected = failing(tmp_path, small)[case]
+    before, names = snapshot(tmp_path), sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    code = featurize(*arguments, *outputs, "--overwrite")
+    assert snapshot(tmp_path) == before
+    assert sorted(tmp_path.rglob("*")) == names  # no stage left
+    said = capsys.readouterr()
+    assert said.out == ""
+    one_clear_line(said.err)
+    assert code == expected
+
+
+# Records of every kind.
+
+
+def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Path) -> None:
+    good = [{"id": f"d{i}", "text": "a b"} for i in range(200)]
+    bad = [b"{", b'{"id": "x"', b"", b" ", b'{"id": "r", "text": "caf\xe9 a"}', b'{"id": 7, "text": ["a"]}']
+    source = write_lines(tmp_path / "in.jsonl", [*good, *bad])
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, "--max-rejects", "5%") == 0
+    found = manifest(tmp_path / "out")
+    assert found["records"] == 206
+    assert found["blanks"] == 2
+    assert found["repaired"] == 1
+    assert found["documents"] + found["rejects"] + found["blanks"] == 206
+    aside = spark.read.parquet(str(tmp_path / "out/_rejects"))
+    fields = [(field.name, field.dataType.simpleString()) for field in aside.schema.fields]
+    assert fields == [
+        ("source", "string"),
+        ("position", "bigint"),
+        ("reason", "string"),
+        ("kind", "string"),
+        ("bytes", "binary"),
+    ]
+    rows = {row.position: row for row in aside.collect()}
+    assert sorted(rows) == [200, 201, 204, 205]
+    assert {row.kind for position, row in rows.items() if position != 204} == {"reject"}
+    assert (rows[204].kind, bytes(rows[204].bytes)) == ("repaired", bad[4])
+    assert bytes(rows[200].bytes) == b"{"
+    assert all(row.reason and row.source.endswith("in.jsonl") for row in rows.values())
+    assert found["rejects"] == 3
+    ids = written(tmp_path / "out")["id"].to_pylist()
+    assert len(ids) == found["documents"] == 201
+    assert "r" in ids
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1.9%", 3), ("2%", 0), ("0.02", 0), ("0%", 3), ("100%", 0)])
+def test_max_rejects_is_a_share_that_may_be_reached(
+    limit: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [{"id": i, "text": "a"} for i in range(49)] + [b"{"])
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, "--max-rejects", limit) == code
+    assert (tmp_path / "out").exists() == (code == 0)
+    if code:
+        assert "1 of 50 records (2.00%)" in one_clear_line(capsys.readouterr().err)
+
+
+LINES = ["one", "two", "", "one", "zwei drei", "one", "", "two", "two words", "é", "e\u0301"]
+
+
+def expected_ids(records: list[bytes]) -> list[str]:
+    """The definition: the hash in hex, and -k for the k-th repetition."""
+    seen: Counter[str] = Counter()
+    found = []
+    for record in records:
+        name = mmh3.mmh3_x64_128_digest(record).hex()
+        found.append(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_lines_without_an_id_are_named_by_their_hash(files: int, tmp_path: Path, a_file_a_partition: None) -> None:
+    """Equal lines get -1, -2, …: the same ids whatever file and partition they are in."""
+    (tmp_path / "in").mkdir()
+    for k in range(files):
+        (tmp_path / f"in/{k}.txt").write_bytes("".join(line + "\n" for line in LINES[k::files]).encode())
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", tmp_path / "in", *outputs) == 0
+    ids = written(tmp_path / "out")["id"].to_pylist()
+    assert ids == sorted(expected_ids([line.encode() for line in LINES]))
+
+
+def test_rows_without_an_id_are_the_same_for_any_partitioning(tmp_path: Path, a_file_a_partition: None) -> None:
+    texts = ["a b", "c", "a b", None, "", "a b", "c", None]
+    table = pa.table({"text": pa.array(texts), "label": ["x", "y", "x", "x", "x", "y", "y", "x"]})
+    found = []
+    for parts in (1, 3, 8):
+        source = write_parts(table, tmp_path / f"in-{parts}", parts)
+        outputs = ("--output", tmp_path / f"out-{parts}", "--model", tmp_path / "model", "--overwrite")
+        assert featurize("--input", source, *outputs) == 0
+        rows = written(tmp_path / f"out-{parts}")
+        ids = rows["id"].to_pylist()
+        assert all(re.fullmatch(r"[0-9a-f]{32}(-[1-9][0-9]*)?", name) for name in ids)
+        assert len(set(ids)) == len(texts)
+        found.append((ids, rows["label"].to_pylist(), manifest(tmp_path / f"out-{parts}")["content_hash"]))
+    assert found[0] == found[1] == found[2]
+
+
+def test_repeats_are_counted_across_blocks_of_a_partition(tmp_path: Path, conf: Callable[[str, object], None]) -> None:
+    """A block holds about 16 MB of text: here are four, in one partition."""
+    conf("spark.sql.files.maxPartitionBytes", 1 << 30)
+    line = "repeated words " * 600
+    texts = [line if k % 10 == 0 else f"{k} {line}" for k in range(6000)]
+    (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts), "utf-8")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", tmp_path / "in.txt", *outputs, "--features", "count") == 0
+    rows = written(tmp_path / "out")
+    assert rows["id"].to_pylist() == sorted(expected_ids([text.encode() for text in texts]))
+    assert FeatureModel.load(tmp_path / "model").df.max() == 6000
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "expected"),
+    [
+        (pa.array(["ham", "spam", None]), "label", ["ham", "spam", None]),
+        (pa.array([1, -2, None], pa.int32()), "label", ["1", "-2", None]),
+        (pa.array([1, 9007199254740993, None], pa.int64()), "label", ["1", "9007199254740993", None]),
+        (pa.array([True, False, None]), "label", ["true", "false", None]),
+        (pa.array([["a", "b"], [], None], pa.list_(pa.string())), "labels", [["a", "b"], [], None]),
+    ],
+)
+def test_labels_of_every_type(labels: pa.Array, name: str, expected: list[object], tmp_path: Path) -> None:
+    table = pa.table({"id": ["d0", "d1", "d2"], "text": ["a b", "b", "c"], "topic": labels})
+    source = write_parts(table, tmp_path / "in", 1)
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, "--label", "topic") == 0
+    rows = written(tmp_path / "out")
+    assert rows.column_names == ["id", name, "indices", "values"]
+    assert rows[name].to_pylist() == expected
+
+
+def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spark: Any, tmp_path: Path) -> None:
+    """Case arrow-03: through pandas, 2^53 + 1 beside a null would come back as 2^53."""
+    from datetime import UTC, date, datetime
+    from decimal import Decimal
+
+    table = pa.table(
+        {
+            "number": pa.array([9007199254740993, None, 5], pa.int64()),
+            "text": ["a", "b", None],
+            "id": pa.array([9007199254740993, -(1 << 63), (1 << 63) - 1], pa.int64()),
+            "nested": pa.array([{"x": [1, None]}, None, {"x": []}], pa.struct([("x", pa.list_(pa.int32()))])),
+            "price": pa.array([Decimal("1.10"), None, Decimal("-2.00")], pa.decimal128(9, 2)),
+            "day": pa.array([date(1969, 12, 31), None, date(2026, 11, 30)]),
+            "at": pa.array([datetime(2026, 11, 30, 1, 2, 3, 456789, UTC), None, None], pa.timestamp("us", "UTC")),
+            "raw": pa.array([b"\xff\x00", None, b""]),
+        }
+    )
+    source = write_parts(table, tmp_path / "in", 1)
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs) == 0
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    before = spark.read.parquet(str(source))
+    carried = ["number", "nested", "price", "day", "at", "raw"]
+    assert rows.columns == ["id", "indices", "values", *carried]
+    assert [rows.schema[name].dataType for name in ["id", *carried]] == [
+        before.schema[name].dataType for name in ["id", *carried]
+    ]
+    assert rows.select("id", *carried).orderBy("id").collect() == before.select("id", *carried).orderBy("id").collect()
+
+
+def test_dictionary_encoded_text_is_read_as_its_strings(tmp_path: Path) -> None:
+    """Case arrow-06: each file has a dictionary of its own, in which the same number is another word."""
+    (tmp_path / "in").mkdir()
+    for k, texts in enumerate([["a", "b", None, "a"], ["b", "c", "b", None]]):
+        table = pa.table({"id": [f"{k}-{i}" for i in range(4)], "text": pa.array(texts).dictionary_encode()})
+        pq.write_table(table, tmp_path / f"in/{k}.parquet")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model", "--features", "count")
+    assert featurize("--input", tmp_path / "in", *outputs) == 0
+    model = FeatureModel.load(tmp_path / "model")
+    assert list(zip(model.terms.to_pylist(), model.cf.tolist(), strict=True)) == [("a", 2), ("b", 3), ("c", 1)]
+    assert written(tmp_path / "out")["indices"].to_pylist() == [[0], [1], [], [0], [1], [2], [1], []]
+
+
+def test_partitions_without_a_row_do_no_harm(tmp_path: Path, a_file_a_partition: None) -> None:
+    """Case arrow-07."""
+    table = pa.table({"id": ["only"], "text": ["a b a"]})
+    source = write_parts(table, tmp_path / "in", 4)
+    assert len(list(source.iterdir())) == 4
+    assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    assert written(tmp_path / "out")["id"].to_pylist() == ["only"]
+
+
+def test_names_with_commas_brackets_and_spaces_are_taken_literally(tmp_path: Path) -> None:
+    folder = tmp_path / "a,b [1] {x} %20 é"
+    source = write_lines(folder / "in [2],*.jsonl", SMALL)
+    write_lines(folder / "in 2x.jsonl", [{"id": "other", "text": "z"}])
+    outputs = ("--output", folder / "out,[1] y", "--model", folder / "model {1}")
+    assert featurize("--input", source, *outputs) == 0
+    assert written(folder / "out,[1] y")["id"].to_pylist() == ["d0", "d1", "d2"]
+    assert featurize("--input", source, "--output", folder / "again?", "--apply", folder / "model {1}") == 0
+    assert manifest(folder / "again?") == manifest(folder / "out,[1] y")
+
+
+# Mistakes.
+
+
+def one_clear_line(stderr: str) -> str:
+    """The error line of a job, which must be all that it said."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, stderr
+    line = lines[0]
+    assert not re.search(r"Traceback|Exception|java\.|org\.apache|py4j|\bat [a-z.]+\(|NoneType", line), line
+    assert len(line) < 600
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--colour red", "--colour"),
+        ("--outpu x", "--outpu"),
+        ("--features tf-idf", "tf-idf"),
+        ("--ngrams 2,1", "2,1"),
+        ("--ngrams 1,2,3", "1,2,3"),
+        ("--ngrams one", "one"),
+        ("--ngrams 0", "0"),
+        ("--min-df 0", "min-df"),
+        ("--min-df 1.5", "1.5"),
+        ("--min-df many", "many"),
+        ("--max-df -1", "max-df"),
+        ("--max-features 0", "0"),
+        ("--max-features all", "all"),
+        ("--max-rejects 101%", "101%"),
+        ("--max-rejects nan", "nan"),
+        ("--max-document-bytes 16XB", "16XB"),
+        ("--norm max", "max"),
+        ("--idf bm25", "bm25"),
+        ("--features count --idf plain", "idf"),
+        ("--features onehot --sublinear-tf", "sublinear-tf"),
+        ("--tokenizer regex", "pattern"),
+        ("--pattern [a-z]+", "pattern"),
+        ("--tokenizer regex --pattern [a-z", "[a-z"),
+        ("--stop-words klingon", "klingon"),
+        ("--preset sklearn --tokenizer word", "--tokenizer"),
+        ("--preset gensim", "gensim"),
+        ("--format xml", "xml"),
+        ("--text body", "body"),
+        ("--id key", "key"),
+        ("--label topic", "topic"),
+        ("--apply MODEL", "--model"),
+        ("stray", "stray"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_exit_2(
+    options: str, told: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", small, *outputs, *options.split()) == 2
+    said = capsys.readouterr()
+    assert told in one_clear_line(said.err)
+    assert said.out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--input IN/absent.jsonl --output OUT --model MODEL", "absent.jsonl"),
+        ("--input IN/empty --output OUT --model MODEL", "empty"),
+        ("--input IN/zero.jsonl --output OUT --model MODEL", "zero.jsonl"),
+        ("--input IN/mixed --output OUT --model MODEL", "--format"),
+        ("--input IN/unknown.xyz --output OUT --model MODEL", "--format"),
+        ("--input IN/not.parquet --output OUT --model MODEL", "not.parquet"),
+        ("--input IN/numbers.parquet --output OUT --model MODEL", "text"),
+        ("--input IN/small.jsonl --output OUT", "--model"),
+        ("--input IN/small.jsonl --model MODEL", "--output"),
+        ("--output OUT --model MODEL", "--input"),
+        ("--input IN/small.jsonl --output OUT --apply IN", "IN"),
+        ("--input IN/small.jsonl --output OUT --apply IN/absent", "absent"),
+        ("--input IN/small.jsonl --output IN/small.jsonl --model MODEL --overwrite", "is a file"),
+        ("--input IN --output IN/out --model MODEL", "lies in"),
+        ("--input IN/small.jsonl --output IN --model MODEL --overwrite", "lies in"),
+        ("--input IN/small.jsonl --output OUT --model OUT/model", "lies in"),
+        ("--input IN/small.jsonl --output OUT --model OUT", "lies in"),
+        ("--input IN/small.jsonl --output OUT --model IN/small.jsonl/model", "small.jsonl"),
+        ("--input nosuch://host/in --output OUT --model MODEL", "nosuch"),
+        ("--input IN/small.jsonl --output nosuch://host/out --model MODEL", "nosuch"),
+    ],
+)
+def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
+    arguments: str, told: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in/empty").mkdir()
+    (tmp_path / "in/zero.jsonl").touch()
+    write_lines(tmp_path / "in/mixed/a.jsonl", SMALL)
+    write_lines(tmp_path / "in/mixed/b.csv", [b"text", b"a"])
+    write_lines(tmp_path / "in/unknown.xyz", SMALL)
+    write_lines(tmp_path / "in/not.parquet", SMALL)
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in/numbers.parquet")
+    before = snapshot(tmp_path)
+    places = {"IN": tmp_path / "in", "OUT": tmp_path / "out", "MODEL": tmp_path / "model"}
+    filled = [re.sub("IN|OUT|MODEL", lambda name: str(places[name[0]]), part) for part in arguments.split()]
+    assert featurize(*filled) == 2
+    said = capsys.readouterr()
+    assert re.sub("IN|OUT|MODEL", lambda name: str(places[name[0]]), told) in one_clear_line(said.err)
+    assert said.out == ""
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("exists", ["--output", "--model"])
+def test_an_output_that_exists_is_refused_before_anything_is_read(
+    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"--output": tmp_path / "out", "--model": tmp_path / "model"}
+    places[exists].mkdir()
+    (places[exists] / "precious").write_text("mine")
+    arguments = [part for pair in places.items() for part in pair]
+    assert featurize("--input", tmp_path / "absent", *arguments) == 2
+    line = one_clear_line(capsys.readouterr().err)
+    assert exists in line
+    assert "--overwrite" in line
+    assert snapshot(tmp_path) == {f"{places[exists].name}/precious": b"mine"}
+
+
+def test_a_model_that_was_changed_is_refused(demo: Path, small: Path, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(demo / "model", tmp_path / "model")
+    changed = json.loads((tmp_path / "model/config.json").read_text())
+    changed["features"]["norm"] = "l1"
+    (tmp_path / "model/config.json").write_text(json.dumps(changed))
+    assert featurize("--input", small, "--output", tmp_path / "out", "--apply", tmp_path / "model") == 2
+    line = one_clear_line(capsys.readouterr().err)
+    assert "changed" in line
+    assert str(tmp_path / "model") in line  # the folder that was given, not a copy of it
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert featurize("--help") == 0
+    said = capsys.readouterr().out
+    for option in ("--input", "--apply", "--preset", "--max-rejects", "--stop-words", "--overwrite"):
+        assert option in said
+
+
+NOISE = r"WARNING: Using incubator modules|Using Spark.s default log4j profile|Setting Spark log level|" + (
+    r".*WARN (Utils|NativeCodeLoader):|[0-9/]+ [0-9:]+ INFO|[0-9:]{8} count:"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [(["--min-df", "x"], 2, "--min-df"), (["--max-rejects", "0%"], 3, "1 of 4 records")],
+)
+def test_spark_submit_says_one_line_without_java(options: list[str], code: int, told: str, tmp_path: Path) -> None:
+    """Beside what Spark itself says before a job can quieten it, which the Makefile leaves out too."""
+    source = write_lines(tmp_path / "in.jsonl", [*SMALL, b"{"])
+    outputs = ("--output", "out", "--model", "model")
+    done = submit(ROOT / "jobs/featurize.py", "--input", source, *outputs, *options, cwd=tmp_path, master="local[1]")
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.stderr.splitlines() if not re.match(NOISE, line)]
+    assert told in one_clear_line("\n".join(lines))
+    assert done.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
