@@ -118,16 +118,16 @@ def open_corpus(
         raise
     except Exception as error:
         raise Mistake(f"--input {path} cannot be read as {form}: {_first_line(error)}") from None
-    layout, id_type, label_name, carried = _columns(fields, text, id, label, path, form)
+    roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
     layout = Layout(
-        "table" if form == "parquet" else form,
-        layout["text"],
-        layout["id"],
-        layout["label"],
-        tuple(field.name for field in carried),
-        types,
-        fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
-        max_document_bytes,
+        format="table" if form == "parquet" else form,
+        text=roles["text"] or "text",
+        id=roles["id"],
+        label=roles["label"],
+        carried=tuple(field.name for field in carried),
+        types=types,
+        root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
+        max_document_bytes=max_document_bytes,
     )
     return Corpus(_raw(reader, literal, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
 
@@ -173,7 +173,7 @@ def _format(names: list[str], path: str) -> str:
 
 
 def _columns(
-    fields: list[StructField], text: str | None, id: str | None, label: str | None, path: str, form: str
+    fields: list[StructField], text: str | None, id: str | None, label: str | None, path: str
 ) -> tuple[dict[str, str | None], DataType, str | None, list[StructField]]:
     """Which column is what; raises Mistake for a missing, mistyped or clashing one."""
     names = [field.name for field in fields]

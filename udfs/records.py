@@ -1,4 +1,4 @@
-"""Raw records to documents: strict parsing of lines, JSON, CSV, whole files and table rows, with a reason for each reject.
+"""Raw records to documents: strict parsing of lines, JSON, CSV, whole files and table rows; each reject has a reason.
 
 Nothing is lost silently: records = documents + rejects + blanks. Invalid UTF-8 becomes U+FFFD, and the document is kept
 while its raw bytes go aside as "repaired".
@@ -110,15 +110,15 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
     except pa.ArrowInvalid:
         raw = values.cast(pa.large_binary()).to_pylist()
     fixed = [None if value is None else value.decode("utf-8", "replace") for value in raw]
-    bad = [i for i, value in enumerate(raw) if value is not None and value != fixed[i].encode()]
+    bad = [i for i, value in enumerate(raw) if value is not None and value != (fixed[i] or "").encode()]
     return pa.array(fixed, pa.large_string()), np.array(bad, np.int64)
 
 
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
     """Parse raw records as `read_raw` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, then __source and
-    __position.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, then __source
+    and __position.
     """
     aside = _Aside()
     if layout.format == "table":
@@ -265,7 +265,7 @@ def _json_type(value: object) -> str:
 
 
 def field_types(lines: Iterable[bytes]) -> dict[str, str]:
-    """The type of each field in a sample of JSON Lines: one of JSON_TYPES, "string" (as JSON text) where they differ."""
+    """The type of each field in a sample of JSON Lines, one of JSON_TYPES: "string" (JSON text) where they differ."""
     seen: dict[str, set[str]] = {}
     for line in lines:
         try:

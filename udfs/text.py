@@ -15,7 +15,7 @@ import stopwordsiso
 
 from udfs import segment
 from udfs.arrays import is_text, string_buffers
-from udfs.unicode_tables import SPACE, WORD, normalizer, tables
+from udfs.unicode_tables import SPACE, WORD, normalizer, tables, token_breaks
 
 UNICODE = ("NFC", "NFKC", "none")
 TOKENIZERS = ("word", "whitespace", "regex", "sklearn")
@@ -127,7 +127,7 @@ def spans(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(), s
     data, offsets = _normalized(_strings(text), config)
     properties = tables().properties
     if config.tokenizer == "word":
-        begin, end, document = segment.words(data, offsets, tables().word)
+        begin, end, document = segment.words(data, offsets, token_breaks())
     elif config.tokenizer == "whitespace":
         begin, end, document = segment.runs(data, offsets, properties, SPACE, 0, 1)
     elif config.tokenizer == "sklearn":

@@ -112,6 +112,16 @@ def tables() -> Tables:
     )
 
 
+@lru_cache(maxsize=1)
+def token_breaks() -> npt.NDArray[np.uint8]:
+    """Tables.word as tokens need it: white space never joins, not even U+202F, which UAX #29 puts among the letters."""
+    word = tables().word.copy()
+    word[
+        np.flatnonzero(((tables().properties & SPACE) != 0) & ((word & WORD_BREAK) > WORD_BREAKS.index("WSegSpace")))
+    ] = 0
+    return word
+
+
 @lru_cache
 def normalizer(unicode: str, lowercase: bool) -> Normalizer:
     """The tables for `unicode` ("NFC", "NFKC" or "none") with or without lower-casing, made once a process.
