@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -14,14 +15,17 @@ from pyspark.sql.types import (
     DataType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
     StructField,
+    StructType,
+    UserDefinedType,
     _parse_datatype_string,
 )
 
 from jobs.outputs import FileSystem
 from jobs.session import Mistake, log
-from udfs.records import Layout, csv_columns, field_types
+from udfs.records import BOM, Layout, csv_columns, field_types
 
 EXTENSIONS = {
     ".parquet": "parquet",
@@ -36,7 +40,15 @@ FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 WHOLE_FILE_LIMIT = 1 << 30  # bytes of a csv or files input, which is read whole
 SAMPLE_BYTES = 1 << 20
-NOT_CARRIED = re.compile(r"interval|variant|void|udt|geo")
+CHECKED_FILES = 1000  # as many, the largest ones, are opened before the job starts
+NOT_UTF8 = (
+    (re.compile(rb"\x1f\x8b"), "is compressed by gzip: name it .gz"),
+    (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed by bzip2: name it .bz2"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "is compressed by zstd: name it .zst"),
+    (re.compile(rb"PK\x03\x04"), "is a zip: unpack it"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "is UTF-16: convert it to UTF-8"),
+)
+NOT_CARRIED = re.compile("interval|variant|void|geo")
 
 
 @dataclass(frozen=True)
@@ -67,57 +79,27 @@ def open_corpus(
     text, id and label name columns; None means the one of that name if there is one (text must exist).
     Raises Mistake for a path that does not exist, holds no data or can't be read, for missing or clashing columns.
     """
-    try:
-        fs = FileSystem(spark, path)
-        if not fs.exists(fs.root):
-            raise Mistake(f"--input {path} does not exist: give a file or a folder")
-        found = list(fs.files(fs.root))
-    except Mistake:
-        raise
-    except Exception as error:
-        raise Mistake(f"--input {path} cannot be listed: {str(error).splitlines()[0]}") from None
-    files = [(name, size) for name, size in found if not _hidden(name[len(fs.root) :])]
-    if re.match(r"[._]", fs.root.rsplit("/", 1)[-1]):
-        raise Mistake(
-            f"--input {path} is hidden from Spark by its leading {fs.root.rsplit('/', 1)[-1][0]!r}: rename it"
-        )
-    if len(files) < len(found):
-        log.warning(
-            "input: %d hidden or unfinished files are left out (names with _ or . first, ._COPYING_ last)",
-            len(found) - len(files),
-        )
+    fs, files = _files(spark, path)
     size = sum(size for _, size in files)
-    if not size:
-        raise Mistake(f"--input {path} holds no data: {len(files)} files, 0 bytes")
+    names = [name for name, _ in sorted(files, key=lambda file: (-file[1], file[0]))]
     form = _format([name for name, _ in files], path) if form == "auto" else form
-    if form in ("csv", "files"):
-        for name, bytes_ in files:
-            if bytes_ > WHOLE_FILE_LIMIT:
-                raise Mistake(
-                    f"{name} has {bytes_} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
-                    "or convert it to jsonl or parquet"
-                )
-    biggest = max(files, key=lambda file: (file[1], file[0]))[0]
-    reader = spark.read.option("recursiveFileLookup", form != "parquet")
+    _check_files(fs, files, form)
+    reader = spark.read.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
     literal = re.sub(r"([\\[\]{}*?])", r"\\\1", fs.root)
+    types: dict[str, str] = {}
     try:
         if form == "parquet":
             fields = list(reader.parquet(literal).schema.fields)
-            types = {}
         elif form == "jsonl":
-            sample = fs.head(biggest, SAMPLE_BYTES).split(b"\n")
-            types = field_types(sample[:-1] or sample)
+            lines = _sample(fs, names[0]).removeprefix(BOM).split(b"\n")
+            types = field_types(lines[:-1] or lines, {text or "text", id or "id", label or "label"})
             fields = [StructField(name, _parse_datatype_string(kind)) for name, kind in types.items()]
         elif form == "csv":
-            types = {}
-            fields = [StructField(name, StringType()) for name in csv_columns(fs.head(biggest, SAMPLE_BYTES))]
+            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0]))]
         else:
-            types = {}
             fields = [StructField("text", StringType())]
-    except Mistake:
-        raise
     except Exception as error:
-        raise Mistake(f"--input {path} cannot be read as {form}: {_first_line(error)}") from None
+        raise Mistake(f"--input {path} cannot be read as {form}: {_reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
     layout = Layout(
         format="table" if form == "parquet" else form,
@@ -132,43 +114,108 @@ def open_corpus(
     return Corpus(_raw(reader, literal, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
 
 
-def _raw(reader, literal: str, form: str, layout: Layout) -> DataFrame:  # type: ignore[no-untyped-def]
-    source = F.col("_metadata.file_path")
+def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
+    """The files at or below a path that Spark would read, with their sizes; raises Mistake if there is nothing."""
+    try:
+        fs = FileSystem(spark, path)
+        exists = fs.exists(fs.root)
+        found = list(fs.files(fs.root)) if exists else []
+        folder = fs.is_dir(fs.root)
+    except Exception as error:
+        raise Mistake(f"--input {path} cannot be listed: {_reason(error)}") from None
+    if not exists:
+        raise Mistake(f"--input {path} does not exist: give a file or a folder")
+    if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):
+        raise Mistake(f"--input {path} is hidden from Spark by its name (_ or . first, ._COPYING_ last): rename it")
+    files = [(name, size) for name, size in found if not folder or not _hidden(name[len(fs.root) :])]
+    left_out = f"{len(found) - len(files)} hidden or unfinished files are left out (_ or . first, ._COPYING_ last)"
+    if not any(size for _, size in files):
+        raise Mistake(f"--input {path} holds no data: {len(files)} files, 0 bytes; {left_out}")
+    if len(files) < len(found):
+        log.warning("input: %s", left_out)
+    return fs, files
+
+
+def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> None:
+    """Raise Mistake for files that are too large, can't be opened, or show by their first bytes what they are not."""
+    for number, (name, size) in enumerate(sorted(files, key=lambda file: -file[1])):
+        if form in ("csv", "files") and size > WHOLE_FILE_LIMIT:
+            raise Mistake(
+                f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
+                "or convert it to jsonl or parquet"
+            )
+        if form in ("csv", "files", "parquet") and name.endswith(CODECS):
+            raise Mistake(f"{name} is compressed, which only text and jsonl may be: decompress it")
+        if number < CHECKED_FILES and size:
+            try:
+                head = fs.head(name, 16)
+            except Exception as error:
+                raise Mistake(f"{name} cannot be read: {_reason(error)}") from None
+            if form == "parquet":
+                if head[:4] not in (b"PAR1", b"PARE"):
+                    raise Mistake(f"{name} is not a Parquet file: take it away, or give another --format")
+                continue
+            for magic, what in NOT_UTF8:
+                if magic.match(head):
+                    raise Mistake(f"{name} {what}")
+
+
+def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
+    """Whether the files lie in key=value folders; raises Mistake where only some do: Spark would skip the others."""
+    folders = [name[len(root) :].split("/")[:-1] for name, _ in files]
+    keys = {tuple(part.split("=")[0] for part in parts if "=" in part) for parts in folders}
+    if len(keys) > 1:
+        found = ", ".join("/".join(f"{key}=…" for key in each) or "no such folder" for each in sorted(keys))
+        raise Mistake(f"--input {root} mixes files in different key=value folders: {found}: read them one by one")
+    return keys != {()}
+
+
+def _sample(fs: FileSystem, name: str) -> bytes:
+    """The first SAMPLE_BYTES of a file, or more if the first line is longer."""
+    size = SAMPLE_BYTES
+    while len(head := fs.head(name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
+        size *= 8
+    return head
+
+
+def _raw(reader: DataFrameReader, literal: str, form: str, layout: Layout) -> DataFrame:
     if form == "parquet":
+        table = reader.parquet(literal)
         names = [name for name in (layout.text, layout.id, layout.label, *layout.carried) if name]
-        columns = [F.col(f"`{name}`") for name in names]
-        return reader.parquet(literal).select(
-            *columns, source.alias("__source"), F.col("_metadata.row_index").alias("__position")
+        metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
+        return table.select(
+            *[F.col(f"`{name.replace('`', '``')}`") for name in names],
+            metadata["file_path"].alias("__source"),
+            metadata["row_index"].alias("__position"),
         )
     if form in ("csv", "files"):
         files = reader.format("binaryFile").load(literal)
         return files.select(F.col("content").alias("bytes"), F.col("path").alias("source"))
     lines = reader.option("lineSep", "\n").text(literal)
-    start = F.col("_metadata.file_block_start").alias("start")
-    return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start)
+    source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+    return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start.alias("start"))
 
 
 def _hidden(path: str) -> bool:
     """Whether Spark leaves out a file at this path below the input."""
     parts = path.strip("/").split("/")
-    return any(re.match(r"[._]", part) and "=" not in part for part in parts) or parts[-1].endswith("._COPYING_")
+    return any(re.match(r"\.|_(?!.*=)", part) or part.endswith("._COPYING_") for part in parts)
 
 
 def _format(names: list[str], path: str) -> str:
     """The format that all files' extensions name; raises Mistake if they name none or several."""
-    forms = set()
+    forms: dict[str, str] = {}
     for name in names:
         base = name.rsplit("/", 1)[-1]
         for codec in CODECS:
             base = base.removesuffix(codec)
-        forms.add(EXTENSIONS.get("." + base.rsplit(".", 1)[-1] if "." in base else "", "?"))
+        forms[EXTENSIONS.get(f".{base.rpartition('.')[2].lower()}" if "." in base else "", "?")] = name
     if len(forms) == 1 and "?" not in forms:
-        return forms.pop()
-    what = (
-        "mixes " + ", ".join(sorted(forms - {"?"}))
-        if len(forms - {"?"}) > 1
-        else "does not show its format by its names"
-    )
+        return next(iter(forms))
+    if "?" in forms:
+        what = f"does not show its format by the name {forms['?'].rsplit('/', 1)[-1]}"
+    else:
+        what = "mixes " + ", ".join(sorted(forms))
     raise Mistake(f"--input {path} {what}: give --format {'|'.join(FORMATS[1:])}")
 
 
@@ -183,7 +230,15 @@ def _columns(
             same = ", ".join(other for other in names if other.lower() == name.lower())
             raise Mistake(f"--input {path} has columns {same}, which differ only in case: rename one")
     of: dict[str, StructField | None] = {}
-    for role, asked in (("text", text), ("id", id), ("label", label)):
+    asked_for = {"text": text, "id": id, "label": label}
+    taken = [name.lower() for name in asked_for.values() if name]
+    for name in taken:
+        if taken.count(name) > 1:
+            raise Mistake(f"column {name} is asked for twice: --text, --id and --label must differ")
+    for role, asked in asked_for.items():
+        if not asked and role != "text" and role in taken:
+            of[role] = None
+            continue
         wanted = asked or role
         match = next((field for field in fields if field.name.lower() == wanted.lower()), None)
         if match is None and (asked or role == "text"):
@@ -207,13 +262,13 @@ def _columns(
             )
         label_name = "labels" if many else "label"
     carried = [field for field in fields if field not in (text_field, id_field, label_field)]
-    taken = {"id", "text", "indices", "values", "label", "labels"}
+    own = {"id", "text", "indices", "values", "label", "labels"}
     for field in carried:
-        if field.name.lower() in taken or field.name.startswith("__"):
+        if field.name.lower() in own or field.name.startswith("__"):
             raise Mistake(
                 f"column {field.name} of --input {path} would clash with the output's own: rename it in the input"
             )
-        if NOT_CARRIED.search(field.dataType.simpleString()):
+        if any(isinstance(k, UserDefinedType) or NOT_CARRIED.search(k.typeName()) for k in _types_in(field.dataType)):
             raise Mistake(
                 f"column {field.name} of --input {path} is {field.dataType.simpleString()}, which cannot be "
                 "carried along: cast it in the input"
@@ -222,6 +277,23 @@ def _columns(
     return roles, LongType() if isinstance(id_type, IntegralType) else StringType(), label_name, carried
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error.getMessage() if isinstance(error, PySparkException) else error)
-    return text.strip().splitlines()[0][:300] if text.strip() else type(error).__name__
+def _types_in(kind: DataType) -> Iterator[DataType]:
+    """A type and all that it is made of."""
+    yield kind
+    parts: list[DataType] = []
+    if isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        parts = [kind.keyType, kind.valueType]
+    elif isinstance(kind, StructType):
+        parts = [field.dataType for field in kind.fields]
+    for part in parts:
+        yield from _types_in(part)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in one line without Java's class names."""
+    java = getattr(error, "java_exception", None)
+    text = error.getMessage() if isinstance(error, PySparkException) else str(java or error)
+    lines = re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", (text or "").strip()).splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -11,11 +11,11 @@ if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
 
 from jobs.corpus import Corpus, open_corpus
 from jobs.options import check_options, feature_config, parser
-from jobs.outputs import Target, move_parquet, refuse_overlap
+from jobs.outputs import FileSystem, Target, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, spark_session
-from jobs.stages import count, fit, load_model, transform
+from jobs.stages import count, fit, load_model, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
 from models.features import FeatureModel
@@ -32,16 +32,22 @@ def main(arguments: list[str]) -> None:
     corpus = open_corpus(
         spark, options.input, options.format, options.text, options.id, options.label, options.max_document_bytes
     )
-    refuse_overlap(
-        {"--input": corpus.path, "--output": output.path, "--model": model_target.path if model_target else None}
-    )
+    applied = FileSystem(spark, options.apply).root if options.apply else None
+    own = {"--output": output.path, "--model": model_target.path if model_target else None}
+    refuse_overlap({"--input": corpus.path, "--apply": applied, **own})
     model = load_model(spark, options.apply) if options.apply else None
     config = model.config if model else config
 
     with output.staged() as stage:
         with progress(spark, "count"):
             counted = count(spark, stage, config, corpus)
-        check_records(counted, options.max_rejects, corpus)
+        if counted["rejects"] > options.max_rejects * counted["records"]:
+            raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
+        if not counted["documents"]:
+            raise Mistake(
+                f"--input {corpus.path} holds no documents: {counted['records']} records, {counted['blanks']} blank, "
+                f"{counted['rejects']} rejected"
+            )
         if model is None:
             with progress(spark, "fit", counted["documents"]):
                 model = fit(spark, stage, config, counted)
@@ -51,7 +57,7 @@ def main(arguments: list[str]) -> None:
         features = f"{stage}/output"
         move_parquet(output.fs, f"{stage}/features/kind=features", features)
         move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects")
-        rows = spark.read.parquet(features)
+        rows = read_parquet(spark, features)
         check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
         if not rows.count() == written["documents"] == counted["documents"]:
             raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
@@ -66,17 +72,13 @@ def main(arguments: list[str]) -> None:
     print(summary(spark, output.path, options, model, manifest))
 
 
-def check_records(counted: dict[str, int], max_rejects: float, corpus: Corpus) -> None:
-    """Raise TooManyRejects or Mistake where what was read is not good enough to go on."""
+def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str) -> str:
+    """The line that says how many records were rejected, and why."""
     rejects, records = counted["rejects"], counted["records"]
-    if rejects > max_rejects * records:
-        share = 100 * rejects / records
-        raise TooManyRejects(
-            f"{rejects} of {records} records ({share:.2f}%) of {corpus.path} were rejected, more than --max-rejects "
-            f"{100 * max_rejects:g}% allows: mend the input or raise the limit"
-        )
-    if not counted["documents"]:
-        raise Mistake(f"--input {corpus.path} holds no documents: {records} records, {counted['blanks']} blank")
+    return (
+        f"{rejects} of {records} records ({100 * rejects / records:.2f}%) of {corpus.path} were rejected, more than "
+        f"--max-rejects {100 * limit:g}% allows: mend the input or raise the limit ({reasons})"
+    )
 
 
 def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, int | str]:

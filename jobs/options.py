@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import NoReturn
 
 from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
@@ -58,9 +59,16 @@ ngram_range.__name__, df_limit.__name__, how_many.__name__ = "MIN,MAX", "number 
 percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other mistake is said."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Mistake(f"{message} (--help lists the options)")
+
+
 def parser() -> argparse.ArgumentParser:
     """All options. Those that shape the model default to None, so that --apply can refuse them."""
-    p = argparse.ArgumentParser(
+    p = _Parser(
         "featurize.py", description="Text to sparse features, and the model that gives them.", allow_abbrev=False
     )
     p.add_argument("--input", required=True, metavar="PATH", help="a file or folder, taken literally")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -147,12 +148,23 @@ def write_cells(cells: DataFrame, folder: str) -> None:
     Spark's text writer copies each cell's bytes and ends it by its line separator, which is Parquet's magic here; its
     commit makes a task's files appear together or not at all.
     """
-    cells.write.partitionBy("kind").option("lineSep", MAGIC.decode()).option("compression", "none").text(folder)
+    writer = cells.write.partitionBy("kind").option("lineSep", MAGIC.decode()).option("compression", "none")
+    writer.option("maxRecordsPerFile", 0).text(folder)  # a limit set for the session would cut files in pieces
+
+
+def literal(path: str) -> str:
+    """A path for Spark's readers, which take it for a glob, with what would be a wildcard escaped."""
+    return re.sub(r"([\\[\]{}*?])", r"\\\1", path)
+
+
+def read_parquet(spark: SparkSession, folder: str) -> DataFrame:
+    """The Parquet files in a folder, whatever its name."""
+    return spark.read.parquet(literal(folder))
 
 
 def add_up(spark: SparkSession, folder: str, names: tuple[str, ...]) -> dict[str, int]:
     """The sums of the named counters over all tasks that were committed to `folder`; 0 where none was."""
-    totals = spark.read.parquet(f"{folder}/kind=stats").agg(*[F.sum(name).alias(name) for name in names]).first()
+    totals = read_parquet(spark, f"{folder}/kind=stats").agg(*[F.sum(name).alias(name) for name in names]).first()
     assert totals is not None  # an aggregate has one row
     return {name: int(totals[name] or 0) for name in names}
 

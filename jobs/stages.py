@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.corpus import Corpus
-from jobs.outputs import FileSystem, add_up, write_cells
+from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import BUCKETS, CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
@@ -30,9 +30,12 @@ def load_model(spark: SparkSession, path: str) -> FeatureModel:
     fs = FileSystem(spark, path)
     if not fs.is_dir(fs.root):
         raise Mistake(f"--apply {path} is not a model folder: give what --model wrote")
-    with tempfile.TemporaryDirectory() as scratch, mistakes():
+    with tempfile.TemporaryDirectory() as scratch:
         fs.download(fs.root, Path(scratch) / "model")
-        return FeatureModel.load(Path(scratch) / "model")
+        try:
+            return FeatureModel.load(Path(scratch) / "model")
+        except ValueError as error:
+            raise Mistake(f"--apply {path}: {str(error).replace(f'{scratch}/model', path)}") from None
 
 
 def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
@@ -40,6 +43,13 @@ def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpu
     worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
     write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
     return add_up(spark, f"{folder}/count", COUNT_STATS)
+
+
+def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
+    """The most frequent reasons for the rejects in `folder`/count, as one line."""
+    rejects = read_parquet(spark, f"{folder}/count/kind=rejects").where("kind = 'reject'")
+    rows = rejects.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(most).collect()
+    return "; ".join(f"{row['count']} x {row['reason']}" for row in rows)
 
 
 def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
@@ -53,7 +63,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
         low, high = config.df_limits(n)
     buckets = 1 + stats["block_terms"] // BUCKET_TERMS
     with rows_per_batch(spark, 1):
-        terms = spark.read.parquet(f"{folder}/count/kind=blocks").select("terms")
+        terms = read_parquet(spark, f"{folder}/count/kind=blocks").select("terms")
         dealt = terms.mapInArrow(on_workers(spark, "deal_terms", buckets), BUCKETS)
         merge = on_workers(spark, "merge_buckets", low, high)
         write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
@@ -64,8 +74,8 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
 
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
     """The terms among which the vocabulary is: all, or those above a cut-off in cf and enough of those at it."""
-    terms = spark.read.parquet(f"{folder}/terms/kind=terms").select("terms")
-    histogram = spark.read.parquet(f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
+    terms = read_parquet(spark, f"{folder}/terms/kind=terms").select("terms")
+    histogram = read_parquet(spark, f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
     cut, last_tie, above = 0, None, 0
     for row in sorted(histogram.collect(), reverse=True):
         if config.max_features is None or above + row.terms <= config.max_features:
@@ -93,7 +103,7 @@ def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:
 
 def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
     """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
-    blocks = spark.read.parquet(f"{folder}/count/kind=blocks")
+    blocks = read_parquet(spark, f"{folder}/count/kind=blocks")
     if corpus.layout.id or corpus.layout.format == "files":
         blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
     else:

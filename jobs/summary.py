@@ -8,6 +8,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 from scipy.sparse import csr_matrix
 
+from jobs.outputs import read_parquet
 from models.features import FeatureModel
 
 SAMPLE = 10_000  # documents from which the top terms are
@@ -29,7 +30,11 @@ def summary(
     if top:
         width = max(len(label) for label in top)
         sampled = f" (of {SAMPLE:,} documents)" if documents > SAMPLE else ""
-        lines += ["", f"top terms{sampled}", *(f"  {label:{width}}  {' '.join(terms)}" for label, terms in top.items())]
+        lines += [
+            "",
+            f"top terms{sampled}",
+            *(f"  {label:{width}}  {', '.join(terms)}" for label, terms in top.items()),
+        ]
     where = options.model or options.apply
     lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
     if manifest["rejects"] or manifest["repaired"]:
@@ -45,7 +50,7 @@ def summary(
 
 
 def _top_terms(spark: SparkSession, path: str, model: FeatureModel) -> dict[str, list[str]]:
-    rows = spark.read.parquet(path).limit(SAMPLE)
+    rows = read_parquet(spark, path).limit(SAMPLE)
     labelled = "label" in rows.columns
     found = rows.select("indices", "values", *(["label"] if labelled else [])).collect()
     indptr = np.cumsum([0] + [len(row.indices) for row in found])

@@ -1,7 +1,7 @@
 """What the documentation shows is run: commands, Python sessions, numbers, options, links and trees.
 
-Conventions in README.md and docs/*.md, by what follows a fence: every ```pycon is a doctest, the blocks of a page share one
-session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths.
+Conventions in README.md and docs/*.md, by what follows a fence: every ```pycon is a doctest, and the blocks of a page
+share one session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths.
 """
 
 from __future__ import annotations

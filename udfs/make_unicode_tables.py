@@ -111,6 +111,7 @@ def make(folder: Path) -> dict[str, npt.NDArray[np.generic]]:
         (ut.CASE_IGNORABLE, holding(derived, "Case_Ignorable")),
         (ut.NOT_NFC, not_nfc),
         (ut.NOT_NFKC, not_nfkc),
+        (ut.ASSIGNED, category != "Cn"),
     ):
         properties[held] |= bit
 

@@ -6,17 +6,17 @@ while its raw bytes go aside as "repaired".
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from udfs.arrays import is_text
 from udfs.hashing import content_hash, hash_each
@@ -38,7 +38,14 @@ JSON_TYPES = {
     "string": pa.string(),
     "array<string>": pa.list_(pa.string()),
 }
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
+BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# RFC 4180, but for a quote within a field that does not begin with one, which stands for itself.
+_CSV_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n][^,\n]*|)'
+_CSV_RECORD = re.compile(rb"(%b(?:,%b)*)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
+_CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,8 @@ class Layout:
     """How a corpus is laid out: its format and which column is what; `carried` names all other columns.
 
     format: "table" (Parquet), "text", "jsonl", "csv" or "files". id and label may be None. types: for jsonl, the type
-    of each field by JSON_TYPES. root: for files, the folder to which an id is relative.
+    of each field by JSON_TYPES. root: for files, the folder to which an id is relative. max_document_bytes: of a
+    document's text as it came, before bad bytes are replaced.
     """
 
     format: str
@@ -115,40 +123,55 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
-    """Parse raw records as `read_raw` of jobs/corpus.py lays them out for the format.
+    """Parse raw records as `open_corpus` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, then __source
-    and __position.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, __source,
+    and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader drops it.
     """
     aside = _Aside()
     if layout.format == "table":
         return _parse_table(raw, layout, aside)
     if layout.format == "csv":
         return _parse_csv(raw, layout, aside)
-    sources = raw["source"].to_pylist() if raw.num_rows else []
-    positions = raw["position"].to_pylist() if "position" in raw.column_names else [0] * raw.num_rows
     if layout.format == "jsonl":
-        return _parse_json(raw["bytes"].to_pylist(), sources, positions, layout, aside)
-    values = one(raw["bytes"])
-    if layout.format == "text":
-        values = _without_cr(values)
-    else:
-        values = pc.if_else(pc.starts_with(values, _BOM), pc.binary_slice(values, 3), values)
+        return _parse_json(raw, layout, aside)
+    return _parse_bytes(raw, layout, aside)
+
+
+def _parse_bytes(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+    """Each record is a document: a line, or a whole file."""
+    values, sources = one(raw["bytes"]), raw["source"].to_pylist()
+    files = layout.format == "files"
+    positions = [0] * raw.num_rows if files else raw["position"].to_pylist()
+    values = _without(values, pc.starts_with(values, BOM), 3) if files else _without_cr(values)
+    size = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    for i in np.flatnonzero(size > layout.max_document_bytes):
+        aside.put(sources[i], positions[i], _too_large(size[i], layout), _head(values[int(i)]))
+    kept = np.flatnonzero(size <= layout.max_document_bytes)
+    values = values if len(kept) == raw.num_rows else values.take(pa.array(kept))
     text, bad = decode(values)
-    columns: dict[str, pa.Array] = {"text": text}
-    if layout.format == "files":
-        columns["id"] = pa.array([relative_path(source, layout.root) for source in sources], pa.string())
     for i in bad:
-        aside.put(sources[i], positions[i], "invalid UTF-8, replaced by U+FFFD", values[int(i)].as_py(), "repaired")
-    kept = _within_limit(text, layout, aside, lambda i: (sources[i], positions[i]))
-    hashes = None if "id" in columns else content_hash(values)[kept]
-    return Parsed(pa.table(columns).take(kept), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
+        aside.put(sources[kept[i]], positions[kept[i]], BAD_UTF8, _head(values[int(i)]), "repaired")
+    columns = {"text": text}
+    if files:
+        columns["id"] = pa.array([relative_path(sources[i], layout.root) for i in kept], pa.string())
+    hashes = None if files else content_hash(values)
+    return Parsed(pa.table(columns), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
 
 
-def relative_path(uri: str, root: str) -> str:
-    """A file's path below `root`, both as Spark's file URIs; the plain path where it is not below."""
-    path, base = unquote(uri), unquote(root).rstrip("/") + "/"
+def relative_path(path: str, root: str) -> str:
+    """A file's path below `root`, both as Hadoop writes them; its name where it is not below."""
+    base = root.rstrip("/") + "/"
     return path[len(base) :] if path.startswith(base) else path.rsplit("/", 1)[-1]
+
+
+def _too_large(size: int, layout: Layout) -> str:
+    return f"{size} bytes of text, above the limit of {layout.max_document_bytes}"
+
+
+def _head(value: pa.Scalar) -> bytes:
+    """The first KEPT_BYTES of a string or binary value, whatever they are; none of null."""
+    return value.as_buffer()[:KEPT_BYTES].to_pybytes() if value.is_valid else b""
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
@@ -157,30 +180,20 @@ def one(column: pa.ChunkedArray) -> pa.Array:
     return joined if isinstance(joined, pa.Array) else joined.chunk(0)
 
 
+def _without(values: pa.Array, where: pa.Array, start: int, stop: int | None = None) -> pa.Array:
+    """The values, those at `where` cut to [start:stop]."""
+    return pc.if_else(where, pc.binary_slice(values, start, stop), values) if pc.any(where).as_py() else values
+
+
 def _without_cr(values: pa.Array) -> pa.Array:
     """Lines without their one trailing CR: a record ends at LF alone, and CRLF files have one more byte."""
-    ends = pc.ends_with(values, b"\r")
-    return pc.if_else(ends, pc.binary_slice(values, 0, -1), values) if pc.any(ends).as_py() else values
-
-
-def _within_limit(
-    text: pa.Array, layout: Layout, aside: _Aside, where: Callable[[int], tuple[str, int]], skip: Iterable[int] = ()
-) -> np.ndarray:
-    """The rows whose text is within the limit and that are not in `skip`; the too large ones go aside."""
-    size = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
-    kept = size <= layout.max_document_bytes
-    kept[list(skip)] = True
-    for i in np.flatnonzero(~kept):
-        source, position = where(int(i))
-        reason = f"{size[i]} bytes of text, above the limit of {layout.max_document_bytes}"
-        aside.put(source, position, reason, text[int(i)].as_py().encode())
-    kept[list(skip)] = False
-    return np.flatnonzero(kept)
+    return _without(values, pc.ends_with(values, b"\r"), 0, -1)
 
 
 def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     columns: dict[str, pa.Array] = {}
     repaired: dict[int, list[str]] = {}
+    rejected: dict[int, str] = {}
     for name in raw.column_names:
         values = one(raw[name])
         if pa.types.is_dictionary(values.type):
@@ -190,63 +203,103 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
             for i in bad:
                 repaired.setdefault(int(i), []).append(name)
             values = values if name == layout.text else values.cast(pa.string())
+        elif pa.types.is_nested(values.type):
+            rejected |= dict.fromkeys(_invalid(values), f"invalid UTF-8 within column {name}, of type {values.type}")
         columns[name] = values
     sources, positions = columns.pop("__source"), columns.pop("__position")
-    hashes = None if layout.id else _row_hashes(columns, raw.num_rows)
-    text = columns.pop(layout.text)
-
-    def where(i: int) -> tuple[str, int]:
-        return sources[i].as_py() or "", positions[i].as_py() or 0
-
-    without_id: list[int] = []
-    documents = {"text": pc.fill_null(text, "")}
+    original = one(raw[layout.text])
+    size = pc.fill_null(pc.binary_length(original), 0).to_numpy(zero_copy_only=False)
+    rejected |= {int(i): _too_large(size[i], layout) for i in np.flatnonzero(size > layout.max_document_bytes)}
     if layout.id:
-        ids = columns.pop(layout.id)
-        without_id = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)).tolist()
-        documents["id"] = ids.cast(pa.int64()) if pa.types.is_integer(ids.type) else ids
-        for i in without_id:
-            aside.put(*where(i), f"column {layout.id} (the id) is null", (text[i].as_py() or "").encode())
-    if layout.label:
-        label = columns.pop(layout.label)
-        if pa.types.is_list(label.type):
-            documents["labels"] = label
+        without_id = np.flatnonzero(columns[layout.id].is_null().to_numpy(zero_copy_only=False))
+        rejected |= {int(i): f"column {layout.id} (the id) is null" for i in without_id}
+    for i in sorted(rejected.keys() | repaired.keys()):
+        source, position = sources[i].as_py() or "", positions[i].as_py() or 0
+        if i in rejected:
+            aside.put(source, position, rejected[i], _head(original[i]))
         else:
-            documents["label"] = label.cast(pa.string())
-    for i, names in sorted(repaired.items()):
-        if i not in without_id:
-            original = one(raw[names[0]])[i]
-            value = pa.array([original]).cast(pa.large_binary())[0].as_py() if original.is_valid else b""
-            aside.put(*where(i), f"invalid UTF-8 in {', '.join(names)}, replaced by U+FFFD", value, "repaired")
-    documents.update({name: columns[name] for name in layout.carried})
-    kept = _within_limit(text, layout, aside, where, without_id)
-    table = pa.table(documents).take(kept)
-    return Parsed(table, None if hashes is None else hashes[kept], aside.table(), raw.num_rows, 0, aside.repaired)
+            reason = f"{BAD_UTF8} in {', '.join(repaired[i])}"
+            aside.put(source, position, reason, _head(one(raw[repaired[i][0]])[i]), "repaired")
+    if rejected:
+        kept = pa.array(np.setdiff1d(np.arange(raw.num_rows), list(rejected)))
+        columns = {name: values.take(kept) for name, values in columns.items()}
+    documents = {"text": pc.fill_null(columns[layout.text], "")}
+    if layout.id:
+        ids = columns[layout.id]
+        documents["id"] = ids.cast(pa.int64()) if pa.types.is_integer(ids.type) else ids
+    if layout.label:
+        documents |= _label(columns[layout.label])
+    documents |= {name: columns[name] for name in layout.carried}
+    hashes = None if layout.id else _combined([_row_hashes(columns[name]) for name in sorted(columns)])
+    return Parsed(pa.table(documents), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
 
 
-def _row_hashes(columns: dict[str, pa.Array], n: int) -> np.ndarray:
-    """A 128-bit hash of each row over all its columns, in order of their names."""
-    parts = [np.zeros((n, 2), np.uint64)]
-    for name in sorted(columns):
-        values = columns[name]
-        if pa.types.is_nested(values.type):
-            values = pa.array([json.dumps(value, default=str, ensure_ascii=False) for value in values.to_pylist()])
-        elif not is_text(values.type) and not pa.types.is_binary(values.type):
-            values = values.cast(pa.string())
+def _label(values: pa.Array) -> dict[str, pa.Array]:
+    """The column label, or labels where each value is a list."""
+    many = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+    return {"labels": values} if many else {"label": values.cast(pa.string())}
+
+
+def _invalid(values: pa.Array) -> list[int]:
+    """The rows of a nested column that hold a string of invalid UTF-8."""
+
+    def valid(part: pa.Array) -> bool:
+        try:
+            part.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    return [] if valid(values) else [i for i in range(len(values)) if not valid(values.take(pa.array([i])))]
+
+
+def _row_hashes(values: pa.Array) -> np.ndarray:
+    """A 128-bit hash of each value of a column of any type, uint64[n, 2]; null is all ones."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        hashes = _combined([_row_hashes(values.field(i)) for i in range(kind.num_fields)])
+    elif pa.types.is_nested(kind):  # list and map
+        children = [values.keys, values.items] if pa.types.is_map(kind) else [values.values]
+        items = _combined([_row_hashes(child) for child in children])
+        hashes = hash_each(items.view(np.uint8).reshape(-1), values.offsets.to_numpy().astype(np.int64) * 16)
+    elif is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         hashes = content_hash(values)
-        hashes[values.is_null().to_numpy(zero_copy_only=False)] = np.iinfo(np.uint64).max
-        parts.append(hashes)
-    joined = np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
-    return hash_each(joined.reshape(-1), np.arange(n + 1, dtype=np.int64) * joined.shape[1])
+    else:  # Arrow would look up time zones to write a timestamp
+        plain = values.view(f"int{kind.bit_width}") if pa.types.is_temporal(kind) else values
+        hashes = content_hash(plain.cast(pa.string()))
+    hashes[values.is_null().to_numpy(zero_copy_only=False)] = np.iinfo(np.uint64).max
+    return hashes
+
+
+def _combined(parts: list[np.ndarray]) -> np.ndarray:
+    """The hash of each row of hashes: uint64[n, 2] of uint64[n, 2] for each column."""
+    rows = np.concatenate(parts, axis=1).view(np.uint8)
+    return hash_each(rows.reshape(-1), np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1])
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits[:40]} is outside 64-bit floating point")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {name!r} occurs twice in an object")
+    return found
+
+
 def _read_json(line: str) -> dict[str, Any]:
-    """One JSON object (RFC 8259), nothing else on the line; raises ValueError with the reason."""
+    """One JSON object (RFC 8259), nothing else on the line, no key twice; raises ValueError with the reason."""
     try:
-        value = json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
@@ -264,24 +317,35 @@ def _json_type(value: object) -> str:
     return {int: "bigint", float: "double", str: "string", dict: "object", type(None): "null"}[type(value)]
 
 
-def field_types(lines: Iterable[bytes]) -> dict[str, str]:
-    """The type of each field in a sample of JSON Lines, one of JSON_TYPES: "string" (JSON text) where they differ."""
-    seen: dict[str, set[str]] = {}
+def field_types(lines: Iterable[bytes], roles: Collection[str] = ()) -> dict[str, str]:
+    """The type of each field in a sample of JSON Lines, one of JSON_TYPES; names that differ in case are one field.
+
+    Where types differ, it is the most frequent one for the names in `roles` (text, id and label: what does not fit is
+    rejected later), and "string" (as JSON text) for others. Raises ValueError where a role's is none of JSON_TYPES.
+    """
+    names: dict[str, str] = {}
+    seen: dict[str, Counter[str]] = {}
     for line in lines:
         try:
             record = _read_json(line.decode("utf-8", "replace"))
         except ValueError:
             continue
         for name, value in record.items():
-            seen.setdefault(name, set()).add(_json_type(value))
+            if not _SURROGATE.search(name):
+                name = names.setdefault(name.lower(), name)
+                seen.setdefault(name, Counter())[_json_type(value)] += 1
+    wanted = {role.lower() for role in roles}
     types = {}
     for name, found in seen.items():
-        found.discard("null")
-        if found == {"bigint", "double"}:
-            found = {"double"}
-        types[name] = found.pop() if len(found) == 1 else "string"
-        if types[name] not in JSON_TYPES:
-            types[name] = "string"
+        found.pop("null", 0)
+        if name.lower() in wanted and found:
+            types[name] = max(found, key=lambda kind: (found[kind], kind))
+            if types[name] not in JSON_TYPES:
+                raise ValueError(f"field {name} is {types[name]}, none of {', '.join(JSON_TYPES)}")
+        elif found.keys() == {"bigint", "double"}:
+            types[name] = "double"
+        else:
+            types[name] = next(iter(found)) if len(found) == 1 and found.keys() <= JSON_TYPES.keys() else "string"
     return types
 
 
@@ -293,17 +357,25 @@ def _json_value(name: str, value: Any, kind: str, strict: bool) -> Any:
     if kind == "string" and not strict:
         return value if found == "string" else json.dumps(value, ensure_ascii=False)
     if kind == "double" and found == "bigint":
-        return float(value)
+        return _finite(str(value))
     if found != kind:
         raise ValueError(f"field {name} is {found}, expected {kind}")
     if kind == "bigint" and not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"field {name} is {value}: outside 64 bits")
+        raise ValueError(f"field {name} is {str(value)[:40]}: outside 64 bits")
     return value
 
 
-def _parse_json(lines: list[bytes], sources: list[str], positions: list[int], layout: Layout, aside: _Aside) -> Parsed:
-    roles = {"text": layout.text, "id": layout.id, "label": layout.label}
-    names = [name for name in roles.values() if name] + list(layout.carried)
+def _scrubbed(value: Any) -> Any:
+    """A string or list of strings with each lone surrogate replaced by U+FFFD; any other value as it is."""
+    if isinstance(value, list):
+        return [_scrubbed(item) for item in value]
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
+
+
+def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+    lines, sources, positions = (raw[name].to_pylist() for name in ("bytes", "source", "position"))
+    roles = [name for name in (layout.text, layout.id, layout.label) if name]
+    names = [*roles, *layout.carried]
     types = {name: layout.types.get(name, "string") for name in names} | {layout.text: "string"}
     columns: dict[str, list[Any]] = {name: [] for name in names}
     kept: list[int] = []
@@ -315,27 +387,28 @@ def _parse_json(lines: list[bytes], sources: list[str], positions: list[int], la
         text = line.decode("utf-8", "replace")
         try:
             record = _read_json(text)
-            folded = {key.lower(): key for key in record}
-            row = {}
-            for name in names:
-                key = name if name in record else folded.get(name.lower(), name)
-                row[name] = _json_value(name, record.get(key), types[name], strict=name in roles.values())
+            folded = {key.lower(): value for key, value in record.items()}
+            if len(folded) < len(record):
+                keys = Counter(key.lower() for key in record)
+                twice = [name for name in names if keys[name.lower()] > 1]
+                if twice:
+                    raise ValueError(f"field {twice[0]} occurs twice (case does not count)")
+            row = {name: _json_value(name, folded.get(name.lower()), types[name], name in roles) for name in names}
             if layout.id and row[layout.id] is None:
                 raise ValueError(f"field {layout.id} (the id) is missing or null")
             size = len((row[layout.text] or "").encode("utf-8", "replace"))
             if size > layout.max_document_bytes:
-                raise ValueError(f"{size} bytes of text, above the limit of {layout.max_document_bytes}")
-        except ValueError as error:
+                raise ValueError(_too_large(size, layout))
+        except (ValueError, RecursionError) as error:
             aside.put(sources[i], positions[i], str(error), line)
             continue
-        reason = "invalid UTF-8, replaced by U+FFFD" if text.encode() != line else ""
+        reasons = [] if text.encode() == line else [BAD_UTF8]
         for name, value in row.items():
-            if isinstance(value, str) and not value.isascii():
-                row[name] = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-                if row[name] != value:
-                    reason = f"lone surrogate in field {name}, replaced by U+FFFD"
-        if reason:
-            aside.put(sources[i], positions[i], reason, line, "repaired")
+            row[name] = _scrubbed(value)
+            if row[name] != value:
+                reasons.append(f"lone surrogate in field {name}, replaced by U+FFFD")
+        if reasons:
+            aside.put(sources[i], positions[i], "; ".join(reasons), line, "repaired")
         kept.append(i)
         for name in names:
             columns[name].append(row[name])
@@ -344,65 +417,87 @@ def _parse_json(lines: list[bytes], sources: list[str], positions: list[int], la
     if layout.id:
         documents["id"] = arrays[layout.id]
     if layout.label:
-        label = arrays[layout.label]
-        many = pa.types.is_list(label.type)
-        documents["labels" if many else "label"] = label if many else label.cast(pa.string())
-    documents.update({name: arrays[name] for name in layout.carried})
+        documents |= _label(arrays[layout.label])
+    documents |= {name: arrays[name] for name in layout.carried}
     hashes = None if layout.id else content_hash(_without_cr(pa.array([lines[i] for i in kept], pa.large_binary())))
     return Parsed(pa.table(documents), hashes, aside.table(), len(lines), blanks, aside.repaired)
 
 
-def csv_columns(header: bytes) -> list[str]:
-    """The column names in the first line of a CSV file; raises ValueError on names that occur twice."""
-    table = csv.read_csv(io.BytesIO(header.split(b"\n", 1)[0] + b"\n"), csv.ReadOptions(use_threads=False))
-    names = list(table.column_names)
-    folded = [name.lower() for name in names]
-    for name in names:
-        if folded.count(name.lower()) > 1:
-            raise ValueError(f"column {name} occurs twice in the header (case does not count): rename one")
+def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
+    """The records of a CSV file (RFC 4180; an empty line is b"") with their fields, without the line's end.
+
+    Where a quote is not closed, or text follows a closing one, one line is a record without fields (None), and reading
+    goes on behind it: so a stray quote costs its line, and what it would have swallowed is kept.
+    """
+    at = len(BOM) if content.startswith(BOM) else 0
+    while at < len(content):
+        end = content.find(b"\n", at)
+        line = content[at:] if end < 0 else content[at:end]
+        at += len(line) + 1
+        if b'"' not in line:
+            line = line.removesuffix(b"\r")
+            yield line, line.split(b",")
+        elif match := _CSV_RECORD.match(content, at - len(line) - 1):
+            at = match.end()
+            record = match[1].removesuffix(b"\r")
+            fields = _CSV_FIELDS.findall(record)
+            yield record, [f[1:-1].replace(b'""', b'"') if f[:1] == b'"' else f for f in fields]
+        else:
+            yield line, None
+
+
+def csv_columns(content: bytes) -> list[str]:
+    """The column names in the header of a CSV file (of which `content` may be the first part).
+
+    Raises ValueError if it has none, is not CSV, or names a column twice.
+    """
+    header = next((fields for record, fields in csv_records(content) if record), [])
+    if not header:
+        raise ValueError("there is no header" if header == [] else f"the header has {BAD_QUOTE}")
+    names = [name.decode("utf-8", "replace") for name in header]
+    _, wrong = _places(header, names)
+    if wrong:
+        raise ValueError(f"{wrong}: rename one")
     return names
 
 
+def _places(header: list[bytes] | None, names: list[str]) -> tuple[list[int], str]:
+    """Where the columns are in a header (None: no CSV), and what is wrong with it, or ""; case does not count."""
+    if header is None:
+        return [], f"the header has {BAD_QUOTE}"
+    folded = [name.decode("utf-8", "replace").lower() for name in header]
+    for name in names:
+        found = folded.count(name.lower())
+        if found != 1:
+            return [], f"column {name!r} occurs {found} times in the header (case does not count)"
+    return [folded.index(name.lower()) for name in names], ""
+
+
 def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
-    tables: list[pa.Table] = []
-    records = blanks = 0
     names = [name for name in (layout.text, layout.id, layout.label) if name] + list(layout.carried)
+    columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
+    records = blanks = 0
     for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):
-        rejected_before = aside.rejected
-
-        def refuse(row: csv.InvalidRow, source: str = source) -> str:
-            reason = f"{row.actual_columns} fields, expected {row.expected_columns}"
-            aside.put(source, row.number or 0, reason, row.text.encode())
-            return "skip"
-
-        try:
-            table = csv.read_csv(
-                io.BytesIO(content),
-                csv.ReadOptions(use_threads=False, block_size=max(1 << 20, len(content) + 1)),
-                csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
-                csv.ConvertOptions(column_types={name: pa.binary() for name in names}, strings_can_be_null=False),
-            )
-            missing = [name for name in names if name not in table.column_names]
-            if missing:
-                raise ValueError(f"the header lacks column {', '.join(missing)}")
-        except (pa.ArrowInvalid, ValueError) as error:
-            aside.put(source, 0, f"not read: {error}", content)
+        rows = csv_records(content)
+        header = next((fields for record, fields in rows if record), None)
+        places, wrong = _places(header, names)
+        for position, (record, fields) in enumerate(rows):
             records += 1
-            continue
-        rows = table.num_rows
-        table = table.select(names).append_column("__source", pa.array([source] * rows, pa.string()))
-        tables.append(table.append_column("__position", pa.array(np.arange(1, rows + 1), pa.int64())))
-        records += rows + aside.rejected - rejected_before
-    if not tables:
-        empty = {name: pa.array([], pa.binary()) for name in names}
-        empty |= {"__source": pa.array([], pa.string()), "__position": pa.array([], pa.int64())}
-        tables = [pa.table(empty)]
-    joined = pa.concat_tables(tables)
-    for index, name in enumerate(joined.column_names):
-        if pa.types.is_binary(joined[name].type):
-            unchecked = [_unchecked(chunk) for chunk in joined[name].chunks]
-            joined = joined.set_column(index, name, pa.chunked_array(unchecked, pa.large_string()))
-    parsed = _parse_table(joined, layout, aside)
+            if not record:
+                blanks += 1
+            elif wrong or fields is None or header is None:
+                aside.put(source, position, wrong or BAD_QUOTE, record)
+            elif len(fields) != len(header):
+                aside.put(source, position, f"{len(fields)} fields, expected {len(header)}", record)
+            else:
+                for name, place in zip(names, places, strict=True):
+                    columns[name].append(fields[place])
+                columns["__source"].append(source)
+                columns["__position"].append(position)
+    table = {name: _unchecked(pa.array(columns[name], pa.large_binary())) for name in names}
+    table["__source"] = pa.array(columns["__source"], pa.string())
+    table["__position"] = pa.array(columns["__position"], pa.int64())
+    parsed = _parse_table(pa.table(table), layout, aside)
     parsed.records, parsed.blanks = records, blanks
     return parsed
 

@@ -393,7 +393,8 @@ def lower(points: Points, mapping: Points, properties: Properties) -> Points:
 def segment(data: Bytes, i: int, end: int, word: Bytes) -> tuple[int, bool]:
     """The end of the word segment that begins at byte `i` < `end`, and whether it holds a letter or a number.
 
-    By UAX #29 of Unicode 15.0. No rule looks back over a boundary, so that a segment can be found from its beginning.
+    By UAX #29 of Unicode 15.0, with Tables.word or its tailoring for tokens as `word`. No rule looks back over a
+    boundary, so that a segment can be found from its beginning.
     """
     point, i = decode(data, i, end)
     value = word[point]

@@ -30,6 +30,7 @@ CASED = 1 << 16
 CASE_IGNORABLE = 1 << 17
 NOT_NFC = 1 << 18  # NFC_Quick_Check is not Yes
 NOT_NFKC = 1 << 19  # NFKC_Quick_Check is not Yes
+ASSIGNED = 1 << 20  # in Unicode 15.0: where other versions can be asked to judge
 
 # Tables.word: the Word_Break property in five bits, and two flags. Between the classes from ExtendNumLet on there is
 # never a boundary (WB5, WB8 to WB10, WB13a, WB13b): segment.py relies on this order.
@@ -114,11 +115,15 @@ def tables() -> Tables:
 
 @lru_cache(maxsize=1)
 def token_breaks() -> npt.NDArray[np.uint8]:
-    """Tables.word as tokens need it: white space never joins, not even U+202F, which UAX #29 puts among the letters."""
+    """Tables.word as tokens need it, so that none holds white space, tailored as UAX #29 allows.
+
+    U+202F, which UAX #29 joins to letters and French writes before "!", is Other; a letter that is Extend (a halfwidth
+    voicing mark) makes no token of the space it stands on; a letter that is a pictograph (U+2139) is only a letter.
+    """
     word = tables().word.copy()
-    word[
-        np.flatnonzero(((tables().properties & SPACE) != 0) & ((word & WORD_BREAK) > WORD_BREAKS.index("WSegSpace")))
-    ] = 0
+    word[0x202F] = WORD_BREAKS.index("Other")
+    word[word & WORD_BREAK == WORD_BREAKS.index("Extend")] &= WORD_BREAK | PICTOGRAPHIC
+    word[word & CONTENT != 0] &= WORD_BREAK | CONTENT
     return word
 
 

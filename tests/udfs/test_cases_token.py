@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,6 @@ def cut(texts: list[str | None], config: TextConfig = DEFAULT) -> list[list[str]
     ],
 )
 def test_combining_vowel_signs_stay_in_their_word(text: str, expected: list[str]) -> None:
-    import unicodedata
-
     assert cut([text]) == [[unicodedata.normalize("NFC", word) for word in expected]]
 
 

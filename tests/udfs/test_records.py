@@ -1,0 +1,601 @@
+"""Raw records to documents: every format's rules, and that no record is lost whatever its bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from udfs.records import (
+    BOM,
+    JSON_TYPES,
+    KEPT_BYTES,
+    REJECTS,
+    Layout,
+    Parsed,
+    csv_columns,
+    csv_records,
+    decode,
+    field_types,
+    parse,
+    relative_path,
+    slices,
+)
+
+few = settings(deadline=None, max_examples=300)
+
+
+def lines(*records: bytes, form: str = "text", **settings: Any) -> Parsed:
+    """Lines as Spark hands them on."""
+    raw = pa.table(
+        {
+            "bytes": pa.array(records, pa.binary()),
+            "source": pa.array(["file:/in"] * len(records), pa.string()),
+            "position": pa.array(range(len(records)), pa.int64()),
+        }
+    )
+    return checked(parse(raw, Layout(form, **settings)))
+
+
+def jsonl(*records: bytes | str | dict[str, Any], **settings: Any) -> Parsed:
+    """JSON Lines with the types of this very sample, unless they are given."""
+    raw = [
+        record if isinstance(record, bytes) else (record if isinstance(record, str) else json.dumps(record)).encode()
+        for record in records
+    ]
+    types = settings.pop("types", None) or field_types(raw, ("text", "id", "label"))
+    return lines(*raw, form="jsonl", types=types, **settings)
+
+
+def whole(form: str, *contents: bytes, **settings: Any) -> Parsed:
+    """Whole files, named f0, f1 …"""
+    sources = [f"file:/in/f{i}" for i in range(len(contents))]
+    raw = pa.table({"bytes": pa.array(contents, pa.binary()), "source": pa.array(sources, pa.string())})
+    return checked(parse(raw, Layout(form, root="file:/in", **settings)))
+
+
+def table(columns: dict[str, Any], **settings: Any) -> Parsed:
+    """A table's rows."""
+    n = len(next(iter(columns.values())))
+    raw = pa.table({**columns, "__source": ["file:/t.parquet"] * n, "__position": pa.array(range(n), pa.int64())})
+    return checked(parse(raw, Layout("table", **settings)))
+
+
+def checked(parsed: Parsed) -> Parsed:
+    """What holds for every input of every format."""
+    documents, rejects = parsed.documents, parsed.rejects
+    kinds = rejects["kind"].to_pylist()
+    assert documents.num_rows + kinds.count("reject") + parsed.blanks == parsed.records
+    assert kinds.count("repaired") == parsed.repaired
+    assert set(kinds) <= {"reject", "repaired"}
+    assert rejects.schema == REJECTS
+    documents.validate(full=True)
+    rejects.validate(full=True)
+    assert documents["text"].type == pa.large_string()
+    assert documents["text"].null_count == 0
+    assert all(reason and "\n" not in reason and len(reason) < 600 for reason in rejects["reason"].to_pylist())
+    assert all(len(part) <= KEPT_BYTES for part in rejects["bytes"].to_pylist())
+    assert parsed.hashes is None or parsed.hashes.shape == (documents.num_rows, 2)
+    assert (parsed.hashes is None) == ("id" in documents.column_names)
+    return parsed
+
+
+def texts(parsed: Parsed) -> list[str]:
+    return parsed.documents["text"].to_pylist()
+
+
+def reasons(parsed: Parsed, kind: str = "reject") -> list[str]:
+    return [row["reason"] for row in parsed.rejects.to_pylist() if row["kind"] == kind]
+
+
+def bad_string(*values: bytes | None) -> pa.Array:
+    """A string array over bytes that nobody checked, as Parquet gives it."""
+    raw = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(raw), raw.buffers()[1], raw.buffers()[2], raw.buffers()[0], raw.null_count)
+
+
+# Laws: documents + rejects + blanks = records, whatever the bytes (`checked` does the counting).
+
+line_bytes = st.binary(max_size=30).map(lambda part: part.replace(b"\n", b""))
+csv_bytes = st.lists(
+    st.sampled_from([b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"a", b"\xff", b"\x00", b"1,x\n", b"id,text\n", BOM])
+).map(b"".join)
+json_bytes = st.lists(
+    st.sampled_from(
+        [b'{"text":', b'"a"', b'"\\ud800"', b'"id"', b":", b",", b"1", b"1e999", b"NaN", b"null", b"true"]
+        + [b"{", b"}", b"[", b"]", b"\xe9", b"\x00", b" ", b'{"id":1,"text":"a"}', b'"text"', b"9" * 30, BOM]
+    ),
+    max_size=12,
+).map(b"".join)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+json_objects = st.dictionaries(st.sampled_from(["text", "id", "label", "x", "TEXT", "a.b"]), json_values)
+
+
+@few
+@given(st.lists(line_bytes, max_size=8), st.integers(0, 20))
+@example([b"", b"\r", b"\r\r", b"a\x00b", b"\xff" * 9], 9)
+def test_law_every_line_of_text_is_a_document_or_a_reject(records: list[bytes], limit: int) -> None:
+    found = lines(*records, max_document_bytes=limit)
+    expected = [record[:-1] if record.endswith(b"\r") else record for record in records]
+    kept = [record for record in expected if len(record) <= limit]
+    assert texts(found) == [record.decode("utf-8", "replace") for record in kept]
+    assert [row["bytes"] for row in found.rejects.to_pylist() if row["kind"] == "reject"] == [
+        record for record in expected if len(record) > limit
+    ]
+    assert found.hashes is not None
+    assert [bytes(row.tobytes()) for row in found.hashes] == [mmh3.mmh3_x64_128_digest(record) for record in kept]
+
+
+@few
+@given(st.lists(json_bytes | line_bytes | json_objects.map(lambda value: json.dumps(value).encode()), max_size=6))
+@example([b'{"text": "a", "x": 1}', b'{"text": "b", "x": 1e400}', b'{"text": "c", "x": ' + b"9" * 400 + b"}"])
+@example([b'{"text": "a", "x": 1.5}', b'{"text": "b", "x": ' + b"9" * 400 + b"}"])
+@example([b'{"text": "a", "label": ["\\udc00"]}', b'{"text": "a", "label": ["b"]}'])
+def test_law_every_line_of_json_is_a_document_a_reject_or_a_blank(records: list[bytes]) -> None:
+    try:
+        types = field_types(records, ("text", "id", "label"))
+    except ValueError:
+        types = {}
+    for known in (types, {"id": "bigint", "label": "array<string>", "x": "double"}):
+        roles = {role: role for role in ("id", "label") if role in known}
+        carried = tuple(name for name in known if name not in ("text", "id", "label", "TEXT"))
+        found = lines(*records, form="jsonl", types=known, carried=carried, **roles)
+        assert found.records == len(records)
+
+
+@few
+@given(st.lists(csv_bytes, max_size=4))
+@example([b'id,text\n1,"a\n', b"", BOM, b"\n\r\n", b"text,id\n"])
+def test_law_every_record_of_csv_is_a_document_a_reject_or_a_blank(files: list[bytes]) -> None:
+    whole("csv", *files, id="id")
+    whole("csv", *files)
+    for content in files:  # nothing but line ends and a byte order mark is between the records
+        records = b"".join(record for record, _ in csv_records(content))
+        dropped = bytes.maketrans(b"", b"")
+        assert records.translate(dropped, b"\r\n") == content.removeprefix(BOM).translate(dropped, b"\r\n")
+
+
+@few
+@given(st.lists(st.binary(max_size=30), max_size=5))
+def test_law_every_file_is_a_document(contents: list[bytes]) -> None:
+    found = whole("files", *contents)
+    assert texts(found) == [content.removeprefix(BOM).decode("utf-8", "replace") for content in contents]
+    assert found.records == len(contents)
+
+
+cells = st.text(st.characters(codec="utf-8", categories=("L", "Nd", "Po", "Zs", "Cc")), max_size=8)
+
+
+@few
+@given(st.lists(st.tuples(cells, cells), max_size=6), st.sampled_from(["\n", "\r\n"]))
+def test_law_csv_as_pythons_writer_quotes_it_comes_back(rows: list[tuple[str, str]], end: str) -> None:
+    import csv
+    import io
+
+    sink = io.StringIO()
+    csv.writer(sink, quoting=csv.QUOTE_ALL, lineterminator=end).writerows([("id", "text"), *rows])
+    found = whole("csv", sink.getvalue().encode(), id="id")
+    assert list(zip(found.documents["id"].to_pylist(), texts(found), strict=True)) == rows
+
+
+@few
+@given(st.lists(st.binary(max_size=12) | st.none(), max_size=8))
+def test_law_decode_gives_valid_text_as_python_would(values: list[bytes | None]) -> None:
+    for column in (pa.array(values, pa.binary()), pa.array(values, pa.large_binary()), bad_string(*values)):
+        text, bad = decode(column)
+        text.validate(full=True)
+        assert text.to_pylist() == [None if v is None else v.decode("utf-8", "replace") for v in values]
+        expected = [i for i, v in enumerate(values) if v is not None and v.decode("utf-8", "replace").encode() != v]
+        assert bad.tolist() == expected
+
+
+# text
+
+
+def test_a_line_ends_at_lf_alone_and_loses_one_cr() -> None:
+    found = lines(b"a\r", b"b\r\r", b"", b"\r", "x\u2028y\u0085z\x0bw\x0c\rv".encode(), b"nul\x00")
+    assert texts(found) == ["a", "b\r", "", "", "x\u2028y\u0085z\x0bw\x0c\rv", "nul\x00"]
+    assert found.blanks == 0  # an empty line is an empty document
+
+
+def test_a_repaired_line_is_kept_and_its_bytes_lie_aside() -> None:
+    found = lines(b"good", b"caf\xe9 ok", b"\xf0\x9f\x98", b"\xed\xa0\x80")
+    assert texts(found) == ["good", "caf\ufffd ok", "\ufffd", "\ufffd\ufffd\ufffd"]
+    assert found.repaired == 3
+    row = found.rejects.to_pylist()[0]
+    assert (row["source"], row["position"], row["kind"], row["bytes"]) == ("file:/in", 1, "repaired", b"caf\xe9 ok")
+
+
+def test_a_document_above_the_limit_is_one_reject_with_its_first_64_kb_as_they_came() -> None:
+    large = b"\xff" * 100_000
+    found = lines(b"small", large, b"1234567", max_document_bytes=7)
+    assert texts(found) == ["small", "1234567"]
+    row = found.rejects.to_pylist()[0]
+    assert (row["kind"], row["position"], row["bytes"]) == ("reject", 1, large[:KEPT_BYTES])
+    assert found.repaired == 0
+    assert "100000 bytes" in row["reason"]
+
+
+def test_no_records_give_no_documents() -> None:
+    for form in ("text", "jsonl"):
+        assert lines(form=form).documents.num_rows == 0
+    for form in ("csv", "files"):
+        assert whole(form).documents.num_rows == 0
+    assert table({"text": pa.array([], pa.string())}).documents.num_rows == 0
+
+
+# jsonl
+
+
+def test_json_lines_are_objects_blanks_or_rejects_with_a_reason() -> None:
+    good = [b'{"id":1,"text":"ok"}', b'{"id":4}', b'{"id":5,"text":null}\r', b'{"ID":6,"Text":"case"}']
+    bad = [
+        (b'{"id":2,"text":"tr', "not JSON"),
+        (b'{"id":"x3","text":"type"}', "field id is string, expected bigint"),
+        (b"[1,2]", "not a JSON object"),
+        (b"null", "not a JSON object but null"),
+        (b'{"id":5,"text":"a"} trailing', "not JSON: Extra data"),
+        (b'{"id":1,"text":"a"}{"id":2}', "not JSON"),
+        (b'{"text":"no id"}', "field id (the id) is missing or null"),
+        (b'{"id":null,"text":"a"}', "missing or null"),
+        (b'{"id":1,"text":7}', "field text is bigint, expected string"),
+        (b'{"id":1,"text":["a"]}', "field text is array<string>"),
+        (b'{"id":true,"text":"a"}', "field id is boolean, expected bigint"),
+        (b'{"id":1.0,"text":"a"}', "field id is double, expected bigint"),
+        (b'{"id":9223372036854775808,"text":"a"}', "outside 64 bits"),
+        (b'{"id":1,"text":"a","text":"b"}', "'text' occurs twice"),
+        (b'{"id":1,"text":"a","TEXT":"b"}', "field text occurs twice"),
+        (b'{"id":1,"text":"a","x":NaN}', "NaN is not JSON"),
+        (b'{"id":1,"text":"a","x":-Infinity}', "-Infinity is not JSON"),
+        (b'{"id":1,"text":"a","x":1e999}', "outside 64-bit"),
+        (b"{'id':1}", "not JSON"),
+        (b'{"id":01}', "not JSON"),
+        (b'{"id":1,}', "not JSON"),
+        (b'{"id":1,"text":"a\tb"}', "not JSON: Invalid control character"),
+        (b'{"id":1,"text":"\\x41"}', "not JSON"),
+        (b"\x00", "not JSON"),
+        (b'{"id":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"id":' + b"9" * 5000 + b"}", "4300" if hasattr(int, "bit_count") else "64 bits"),
+    ]
+    types = {"id": "bigint", "text": "string"}
+    blanks = [b"", b"  ", b"\r", b"\t "]
+    found = lines(*good, *[line for line, _ in bad], *blanks, form="jsonl", types=types, id="id")
+    assert found.documents.select(["id", "text"]).to_pylist() == [
+        {"id": 1, "text": "ok"},
+        {"id": 4, "text": ""},
+        {"id": 5, "text": ""},
+        {"id": 6, "text": "case"},
+    ]
+    assert found.blanks == len(blanks)
+    rows = found.rejects.to_pylist()
+    assert [row["position"] for row in rows] == list(range(len(good), len(good) + len(bad)))
+    for row, (line, reason) in zip(rows, bad, strict=True):
+        assert reason in row["reason"], (line[:60], row["reason"])
+        assert row["bytes"] == line[:KEPT_BYTES]
+
+
+def test_lone_surrogates_become_replacement_characters_wherever_they_are() -> None:
+    record = b'{"text":"a\\ud800b \\ud83d\\ude00","label":["\\udfff"],"x":"\\udc00","n":{"k":"\\ud900"}}'
+    found = jsonl(record, b'{"text":"b","label":["b"],"x":"y","n":{}}', label="label", carried=("x", "n"))
+    first = found.documents.to_pylist()[0]
+    assert first["text"] == "a\ufffdb \U0001f600"
+    assert (first["labels"], first["x"], json.loads(first["n"])) == (["\ufffd"], "\ufffd", {"k": "\ufffd"})
+    assert found.repaired == 1
+    assert found.rejects["bytes"].to_pylist() == [record]
+
+
+def test_invalid_bytes_in_json_are_replaced_once_and_reported_once() -> None:
+    found = jsonl(b'{"text":"caf\xe9 \\ud800"}')
+    assert texts(found) == ["caf\ufffd \ufffd"]
+    assert found.repaired == 1
+
+
+def test_types_are_those_of_the_sample() -> None:
+    sample: list[dict[str, Any]] = [
+        {"text": "a", "id": 1, "n": 1, "d": 1, "b": True, "s": "x", "l": ["a"], "m": 1, "o": {"k": 1}, "z": None},
+        {"text": "b", "id": 2, "n": -(1 << 63), "d": 1.5, "b": False, "s": "", "l": [], "m": "1", "o": [1], "z": None},
+    ]
+    assert field_types([json.dumps(record).encode() for record in sample]) == {
+        "text": "string",
+        "id": "bigint",
+        "n": "bigint",
+        "d": "double",
+        "b": "boolean",
+        "s": "string",
+        "l": "array<string>",
+        "m": "string",
+        "o": "string",
+        "z": "string",
+    }
+    found = jsonl(*sample, id="id", carried=("n", "d", "b", "s", "l", "m", "o", "z"))
+    assert found.documents.to_pylist() == [
+        {**sample[0], "d": 1.0, "m": "1", "o": '{"k": 1}'},
+        {**sample[1], "m": "1", "o": "[1]"},
+    ]
+
+
+def test_a_type_conflict_in_a_role_goes_to_the_majority_and_rejects_the_rest() -> None:
+    records = [{"id": 1, "text": "a"}, {"id": "x3", "text": "b"}, {"id": 4, "text": "c"}]
+    found = jsonl(*records, id="id")
+    assert found.documents["id"].to_pylist() == [1, 4]
+    assert reasons(found) == ["field id is string, expected bigint"]
+    with pytest.raises(ValueError, match="field text is object, none of"):
+        field_types([b'{"text": {"a": 1}}'], ("text",))
+
+
+def test_bool_is_no_int_and_labels_become_strings() -> None:
+    found = jsonl({"text": "a", "label": True}, {"text": "b", "label": False}, {"text": "c", "label": 1}, label="label")
+    assert found.documents["label"].to_pylist() == ["true", "false"]
+    assert reasons(found) == ["field label is bigint, expected boolean"]
+    found = jsonl({"text": "a", "label": 7}, {"text": "b"}, label="label")
+    assert found.documents["label"].to_pylist() == ["7", None]
+    found = jsonl({"text": "a", "label": ["x", "y"]}, {"text": "b", "label": None}, label="label")
+    assert found.documents["labels"].to_pylist() == [["x", "y"], None]
+
+
+def test_names_that_differ_in_case_from_record_to_record_are_one_field() -> None:
+    found = jsonl({"Text": "a", "id": 1}, {"text": "b", "ID": 2}, text="Text", id="id")
+    assert field_types([b'{"Text":"a"}', b'{"text":"b","TEXT":"c"}']) == {"Text": "string"}
+    assert found.documents["id"].to_pylist() == [1, 2]
+    assert texts(found) == ["a", "b"]
+
+
+# csv
+
+
+def csv_rows(content: bytes) -> list[Any]:
+    return [
+        fields if fields is None else [field.decode("latin-1") for field in fields] for _, fields in content_of(content)
+    ]
+
+
+def content_of(content: bytes) -> list[tuple[bytes, list[bytes] | None]]:
+    return list(csv_records(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a,b\n1,2\n", [["a", "b"], ["1", "2"]]),
+        (b"a,b\r\n1,2\r\n", [["a", "b"], ["1", "2"]]),
+        (b"a,b\n1,2", [["a", "b"], ["1", "2"]]),
+        (BOM + b'"a",b\n', [["a", "b"]]),
+        (b'"x\ny","z\r\n"\n', [["x\ny", "z\r\n"]]),
+        (b'"he said ""no""",""\n', [['he said "no"', ""]]),
+        (b'"a"\r\n"b"\r', [["a"], ["b"]]),
+        (b",\n,,\r\n", [["", ""], ["", "", ""]]),
+        (b"\n\r\na\n", [[""], [""], ["a"]]),
+        (b'7" disk,5\n', [['7" disk', "5"]]),
+        (b'a, "b"\n', [["a", ' "b"']]),
+        (b"a\rb,c\n", [["a\rb", "c"]]),
+        (b'"a\rb\x00",\xff\n', [["a\rb\x00", "\xff"]]),
+        (b"a;b\n", [["a;b"]]),
+        (b'"open\n1,"fine, here"\nlast\n', [None, ["1", "fine, here"], ["last"]]),
+        (b'1,"to the end\nx\ny', [None, ["x"], ["y"]]),
+        (b'"a"b,c\nd\n', [None, ["d"]]),
+        (b'"\\"",c\nd\n', [None, ["d"]]),
+        (b'"', [None]),
+        (b'"""\n', [None]),
+        (b"", []),
+    ],
+)
+def test_csv_is_cut_by_rfc_4180_and_a_stray_quote_costs_its_line(content: bytes, expected: list[Any]) -> None:
+    assert csv_rows(content) == expected
+
+
+def test_csv_rows_become_documents_with_their_positions() -> None:
+    content = b'id,text,label\r\n1,"two\r\nlines",x\r\n\r\n2,ragged\r\n3,caf\xe9,y\r\n4,too,many,fields\r\n,,\r\n'
+    found = whole("csv", content, id="id", label="label")
+    assert found.documents.to_pylist() == [
+        {"text": "two\r\nlines", "id": "1", "label": "x"},
+        {"text": "caf\ufffd", "id": "3", "label": "y"},
+        {"text": "", "id": "", "label": ""},
+    ]
+    assert (found.records, found.blanks, found.repaired) == (6, 1, 1)
+    rows = {row["position"]: row for row in found.rejects.to_pylist()}
+    assert sorted(rows) == [2, 3, 4]
+    assert rows[2]["reason"] == "2 fields, expected 3"
+    assert rows[2]["bytes"] == b"2,ragged"
+    assert (rows[3]["kind"], rows[3]["bytes"]) == ("repaired", b"caf\xe9")
+    assert rows[4]["reason"] == "4 fields, expected 3"
+
+
+def test_an_unclosed_quote_swallows_nothing() -> None:
+    content = b'id,text\n1,"open\n' + b"".join(b"%d,row\n" % i for i in range(2, 50)) + b'50,"last, quoted"\n51,x\n'
+    found = whole("csv", content, id="id")
+    assert found.documents["id"].to_pylist() == [str(i) for i in range(2, 52)]
+    assert reasons(found) == ["a quote that is not closed, or text behind a closing one"]
+    assert found.rejects["bytes"].to_pylist() == [b'1,"open']
+
+
+def test_many_stray_quotes_take_linear_time() -> None:
+    for row in (b'1,"open\n', b'x"y"\n', b'"a"b,""""\n', b'"""\n', b'"a,\n'):
+        begin = time.process_time()
+        whole("csv", b"id,text\n" + row * 20_000)
+        assert time.process_time() - begin < 10, row
+
+
+def test_each_csv_file_has_its_own_header_by_name() -> None:
+    files = [BOM + b"id,text\n1,a\n", b"Text,extra,ID\nb,x,2\n", b"", b"\n\n", b"id,text\n", b"id\n3\n4\n"]
+    found = whole("csv", *files, b"id,text,TEXT\n5,a,b\n", b'"id,text\n6,a\n', id="id")
+    assert found.documents.to_pylist() == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
+    assert reasons(found) == [
+        "column 'text' occurs 0 times in the header (case does not count)",
+        "column 'text' occurs 0 times in the header (case does not count)",
+        "column 'text' occurs 2 times in the header (case does not count)",
+        "the header has a quote that is not closed, or text behind a closing one",
+    ]
+    assert found.records == 6  # each row of such a file counts, so that --max-rejects sees how much was lost
+
+
+def test_csv_columns_reads_the_header_alone() -> None:
+    assert csv_columns(BOM + b'\n"id","te""xt\n",\xc3\xa9\r\n"') == ["id", 'te"xt\n', "é"]
+    for header, told in ((b"a,b,A\n", "'a' occurs 2 times"), (b"", "no header"), (b'"a\n', "not closed")):
+        with pytest.raises(ValueError, match=told):
+            csv_columns(header)
+
+
+# files
+
+
+@pytest.mark.parametrize("name", ["a.txt", "sub dir/b [1].txt", "p%20c%.txt", "é\u2028,{x}*?.txt", "back\\slash", "="])
+def test_a_files_id_is_its_path_below_the_input_as_it_is_written(name: str) -> None:
+    root = "file:/in %41/[x]"
+    assert relative_path(f"{root}/{name}", root) == name
+    assert relative_path(f"{root}/{name}", root + "/") == name
+    raw = pa.table({"bytes": pa.array([BOM + b"a\r\nb\n"]), "source": [f"{root}/{name}"]})
+    found = checked(parse(raw, Layout("files", root=root)))
+    assert found.documents.to_pylist() == [{"text": "a\r\nb\n", "id": name}]
+
+
+def test_a_file_above_the_limit_or_with_bad_bytes_is_told() -> None:
+    found = whole("files", b"ok", b"x" * 11, b"\xff\xfe", b"", max_document_bytes=10)
+    assert found.documents.to_pylist() == [
+        {"text": "ok", "id": "f0"},
+        {"text": "\ufffd\ufffd", "id": "f2"},
+        {"text": "", "id": "f3"},
+    ]
+    assert [(row["source"], row["kind"]) for row in found.rejects.to_pylist()] == [
+        ("file:/in/f1", "reject"),
+        ("file:/in/f2", "repaired"),
+    ]
+
+
+# tables
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_text_of_every_layout_is_read_with_null_as_empty(kind: pa.DataType) -> None:
+    found = table({"text": pa.array(["a", None, "", "b"]).cast(kind), "id": pa.array(["1", "2", None, "4"])}, id="id")
+    assert texts(found) == ["a", "", "b"]
+    assert found.documents["id"].to_pylist() == ["1", "2", "4"]
+    assert reasons(found) == ["column id (the id) is null"]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_integer_ids_become_bigint_beside_a_null(kind: pa.DataType) -> None:
+    top = (1 << kind.bit_width - 1) - 1
+    found = table({"text": ["a", "b", "c"], "id": pa.array([top, None, -top - 1], kind)}, id="id")
+    assert found.documents["id"].type == pa.int64()
+    assert found.documents["id"].to_pylist() == [top, -top - 1]
+
+
+def test_invalid_utf8_in_a_table_is_replaced_in_every_string_column() -> None:
+    found = table(
+        {
+            "text": bad_string(b"a\xff", None, b"ok"),
+            "id": bad_string(b"1", b"2\xfe", b"3"),
+            "x": bad_string(b"", b"", b"\xe9"),
+        },
+        id="id",
+        carried=("x",),
+    )
+    assert found.documents.to_pylist() == [
+        {"text": "a\ufffd", "id": "1", "x": ""},
+        {"text": "", "id": "2\ufffd", "x": ""},
+        {"text": "ok", "id": "3", "x": "\ufffd"},
+    ]
+    assert [(row["kind"], row["bytes"]) for row in found.rejects.to_pylist()] == [
+        ("repaired", b"a\xff"),
+        ("repaired", b"2\xfe"),
+        ("repaired", b"\xe9"),
+    ]
+
+
+def test_invalid_utf8_within_a_nested_column_rejects_its_row_alone() -> None:
+    labels = pa.ListArray.from_arrays([0, 1, 3, 3], bad_string(b"a", b"b", b"\xff"))
+    found = table({"text": ["x", "y", "z"], "label": labels}, label="label")
+    assert found.documents["labels"].to_pylist() == [["a"], []]
+    assert "invalid UTF-8 within column label" in reasons(found)[0]
+
+
+def test_a_row_is_rejected_once_whatever_is_wrong_with_it() -> None:
+    found = table({"text": bad_string(b"\xff" * 9, b"ok"), "id": pa.array([None, "1"])}, id="id", max_document_bytes=5)
+    assert found.rejects["kind"].to_pylist() == ["reject"]
+    assert found.repaired == 0
+    assert found.rejects["bytes"].to_pylist() == [b"\xff" * 9]
+
+
+EVERY_TYPE: dict[str, pa.Array] = {
+    "bool": pa.array([True, None, False]),
+    "tiny": pa.array([1, None, -1], pa.int8()),
+    "float": pa.array([1.5, None, math.nan], pa.float32()),
+    "double": pa.array([1e300, None, -0.0]),
+    "decimal": pa.array([Decimal("1.10"), None, Decimal("-2.00")], pa.decimal128(9, 2)),
+    "date": pa.array([date(1, 1, 1), None, date(9999, 12, 31)]),
+    "utc": pa.array([datetime(2026, 11, 30, tzinfo=UTC), None, None], pa.timestamp("us", "UTC")),
+    "far": pa.array([1 << 62, None, -(1 << 62)], pa.int64()).cast(pa.timestamp("us")),
+    "binary": pa.array([b"\xff", None, b""]),
+    "duration": pa.array([timedelta(1), None, timedelta(-1)]),
+    "list": pa.array([[1, None], None, []], pa.list_(pa.int32())),
+    "map": pa.array([[("k", "v")], None, []], pa.map_(pa.string(), pa.string())),
+    "struct": pa.array([{"x": [{"y": "z"}]}, None, {"x": None}]),
+    "nested_far": pa.array([[1 << 62], None, []], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC"))),
+}
+
+
+def test_columns_of_every_type_are_carried_as_they_are() -> None:
+    found = table({"text": ["a", "b", "c"], **EVERY_TYPE}, carried=tuple(EVERY_TYPE))
+    assert texts(found) == ["a", "b", "c"]
+    for name, values in EVERY_TYPE.items():
+        assert found.documents[name].combine_chunks().type == values.type
+        assert (
+            found.documents[name].cast(values.type).combine_chunks().is_null().to_pylist()
+            == values.is_null().to_pylist()
+        )
+
+
+@pytest.mark.parametrize("name", list(EVERY_TYPE))
+def test_a_rows_hash_knows_every_columns_values_and_no_layout(name: str) -> None:
+    values = EVERY_TYPE[name]
+
+    def hashes(column: pa.Array) -> list[bytes]:
+        found = table({"text": ["t"] * len(column), name: column}, carried=(name,)).hashes
+        assert found is not None
+        return [row.tobytes() for row in found]
+
+    each = hashes(values)
+    assert len(set(each)) == len(values)
+    assert hashes(pa.concat_arrays([values, values])[2:5]) == [each[2], each[0], each[1]]  # slices with an offset
+    assert hashes(values.take(pa.array([2, 1, 0]))) == each[::-1]
+
+
+def test_a_rows_hash_does_not_depend_on_the_order_of_columns() -> None:
+    a, b = pa.array(["x", None]), pa.array([1, 2])
+    one = table({"text": ["t", "t"], "a": a, "b": b}, carried=("a", "b"))
+    other = table({"b": b, "text": ["t", "t"], "a": a}, carried=("b", "a"))
+    assert np.array_equal(one.hashes, other.hashes)
+
+
+# and what is done with them
+
+
+def test_the_layout_travels_as_json() -> None:
+    layout = Layout("jsonl", "body", "key", None, ("a", "b"), {"a": "double"}, "file:/é", 7)
+    again = Layout(**json.loads(layout.to_json()))
+    assert (again.carried, again.types) == (["a", "b"], {"a": "double"})
+    assert again.to_json() == layout.to_json()
+    assert set(JSON_TYPES) == {"bigint", "double", "boolean", "string", "array<string>"}
+
+
+@few
+@given(st.lists(st.integers(0, 9)), st.integers(1, 12))
+def test_law_slices_cover_all_rows_and_keep_to_the_limit(sizes: list[int], limit: int) -> None:
+    rows = pa.table({"text": pa.array(["x" * size for size in sizes], pa.large_string())})
+    parts = list(slices(rows, limit))
+    assert [i for begin, end in parts for i in range(begin, end)] == list(range(len(sizes)))
+    assert all(end == begin + 1 or sum(sizes[begin:end]) <= limit for begin, end in parts)
