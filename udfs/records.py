@@ -191,13 +191,13 @@ def _without_cr(values: pa.Array) -> pa.Array:
 
 
 def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+    came = {name: one(raw[name]) for name in raw.column_names}
     columns: dict[str, pa.Array] = {}
     repaired: dict[int, list[str]] = {}
     rejected: dict[int, str] = {}
-    for name in raw.column_names:
-        values = one(raw[name])
+    for name, values in came.items():
         if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+            values = came[name] = values.dictionary_decode()
         if is_text(values.type):
             values, bad = decode(values)
             for i in bad:
@@ -207,8 +207,7 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
             rejected |= dict.fromkeys(_invalid(values), f"invalid UTF-8 within column {name}, of type {values.type}")
         columns[name] = values
     sources, positions = columns.pop("__source"), columns.pop("__position")
-    original = one(raw[layout.text])
-    size = pc.fill_null(pc.binary_length(original), 0).to_numpy(zero_copy_only=False)
+    size = pc.fill_null(pc.binary_length(came[layout.text]), 0).to_numpy(zero_copy_only=False)
     rejected |= {int(i): _too_large(size[i], layout) for i in np.flatnonzero(size > layout.max_document_bytes)}
     if layout.id:
         without_id = np.flatnonzero(columns[layout.id].is_null().to_numpy(zero_copy_only=False))
@@ -216,10 +215,10 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     for i in sorted(rejected.keys() | repaired.keys()):
         source, position = sources[i].as_py() or "", positions[i].as_py() or 0
         if i in rejected:
-            aside.put(source, position, rejected[i], _head(original[i]))
+            aside.put(source, position, rejected[i], _head(came[layout.text][i]))
         else:
             reason = f"{BAD_UTF8} in {', '.join(repaired[i])}"
-            aside.put(source, position, reason, _head(one(raw[repaired[i][0]])[i]), "repaired")
+            aside.put(source, position, reason, _head(came[repaired[i][0]][i]), "repaired")
     if rejected:
         kept = pa.array(np.setdiff1d(np.arange(raw.num_rows), list(rejected)))
         columns = {name: values.take(kept) for name, values in columns.items()}

@@ -269,7 +269,7 @@ def test_json_lines_are_objects_blanks_or_rejects_with_a_reason() -> None:
         (b'{"id":1,"text":"\\x41"}', "not JSON"),
         (b"\x00", "not JSON"),
         (b'{"id":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-        (b'{"id":' + b"9" * 5000 + b"}", "4300" if hasattr(int, "bit_count") else "64 bits"),
+        (b'{"id":' + b"9" * 5000 + b"}", "4300 digits"),
     ]
     types = {"id": "bigint", "text": "string"}
     blanks = [b"", b"  ", b"\r", b"\t "]
@@ -537,7 +537,9 @@ EVERY_TYPE: dict[str, pa.Array] = {
     "double": pa.array([1e300, None, -0.0]),
     "decimal": pa.array([Decimal("1.10"), None, Decimal("-2.00")], pa.decimal128(9, 2)),
     "date": pa.array([date(1, 1, 1), None, date(9999, 12, 31)]),
-    "utc": pa.array([datetime(2026, 11, 30, tzinfo=UTC), None, None], pa.timestamp("us", "UTC")),
+    "utc": pa.array(
+        [datetime(2026, 11, 30, tzinfo=UTC), None, datetime(1, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")
+    ),
     "far": pa.array([1 << 62, None, -(1 << 62)], pa.int64()).cast(pa.timestamp("us")),
     "binary": pa.array([b"\xff", None, b""]),
     "duration": pa.array([timedelta(1), None, timedelta(-1)]),
