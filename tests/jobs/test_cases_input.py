@@ -1,0 +1,284 @@
+"""What users of other libraries ran into when they read files (tests/data/cases.jsonl), each as a test of its kind."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.corpus import open_corpus
+from tests.jobs.test_corpus import mistake, parsed, texts, write
+from udfs.arrays import string_buffers
+from udfs.records import Layout, decode, parse
+
+FILE = Path(__file__).parents[1] / "data/cases.jsonl"
+CASES: dict[str, Any] = {case["id"]: case for case in map(json.loads, FILE.open(encoding="utf-8"))}
+
+
+def case(name: str) -> tuple[Any, Any]:
+    return CASES[name]["input"], CASES[name]["expected"]
+
+
+def rows(spark: Any, path: Path, **settings: Any) -> list[str]:
+    """The texts of a corpus in the order of its records."""
+    found: list[str] = parsed(open_corpus(spark, str(path), **settings)).documents["text"].to_pylist()
+    return found
+
+
+# tok-12, tok-13: bytes
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv", "parquet", "files"])
+def test_invalid_bytes_are_replaced_and_nul_is_kept_in_every_format(form: str, spark: Any, tmp_path: Path) -> None:
+    given, expected = case("tok-12")
+    raw = bytes.fromhex(given["bytes_hex"])
+    bad, nul = raw.splitlines()
+    if form == "jsonl":
+        raw = b'{"text": "%b"}\n{"text": "%b"}\n' % (bad, nul.replace(b"\0", b"\\u0000"))
+    elif form == "csv":
+        raw = b"text\n" + raw
+    name = {"files": "in/a.txt", "text": "in/a.txt"}.get(form, f"in/a.{form}")
+    if form == "parquet":
+        column = pa.array([bad, nul], pa.binary())
+        text = pa.StringArray.from_buffers(2, *column.buffers()[1:])
+        write(tmp_path / name, pa.table({"text": text}))
+    elif form == "files":
+        write(tmp_path / name, bad)
+        write(tmp_path / "in/b.txt", nul)
+    else:
+        write(tmp_path / name, raw)
+    found = parsed(open_corpus(spark, str(tmp_path / "in"), form=form))
+    found.documents.validate(full=True)
+    assert sorted(found.documents["text"].to_pylist()) == sorted(expected["lines"])
+    assert sorted(map(len, found.documents["text"].to_pylist())) == sorted(expected["lengths"])
+    assert found.repaired == expected["bad_line_count"]
+    assert found.rejects["kind"].to_pylist() == ["repaired"]
+
+
+def test_a_byte_order_mark_at_the_start_of_any_file_is_no_text(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("tok-13")
+    contents = {name: bytes.fromhex(file["bytes_hex"]) for name, file in given["files"].items()}
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / "txt" / name, contents[name])
+        write(tmp_path / "gz" / f"{name}.gz", gzip.compress(contents[name]))
+        write(tmp_path / "bz2" / f"{name}.bz2", bz2.compress(contents[name]))
+    for folder in ("txt", "gz", "bz2"):
+        assert texts(spark, tmp_path / folder) == expected["lines"]
+    found = open_corpus(spark, str(write(tmp_path / "c.csv", contents["c.csv"])))
+    assert [found.layout.id, found.layout.text] == expected["csv_columns"]
+    assert parsed(found).documents.to_pylist() == [{"text": "hi", "id": "1"}]
+    mark = contents["a.txt"][:3]
+    assert rows(spark, write(tmp_path / "d.jsonl", mark + b'{"text": "x"}\n')) == ["x"]
+    assert rows(spark, write(tmp_path / "e.html", mark + b"<p>"), form="files") == ["<p>"]
+    # Within a file it is a character like any other.
+    assert rows(spark, write(tmp_path / "f.txt", b"a\n" + mark + b"b\n")) == ["a", "\ufeffb"]
+
+
+# hdfs-01, hdfs-03: names
+
+
+def test_a_path_is_literal_and_no_pattern(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("hdfs-01")
+    for name, content in given["files"].items():
+        write(tmp_path / name, content.encode())
+    assert [rows(spark, tmp_path / name) for name in given["read"]] == [[content] for content in expected["content"]]
+
+
+def test_hidden_and_unfinished_files_are_left_out_and_reported(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given, expected = case("hdfs-03")
+    more = ["_x=1/in.txt", ".y=1/in.txt", "z._COPYING_/in.txt", "sub/.z/in.txt"]
+    for name in (*given["files"], *more):
+        write(tmp_path / "in" / name, name.encode())
+    with caplog.at_level(logging.WARNING, "textmill"):
+        assert texts(spark, tmp_path / "in", form="text") == sorted([*expected["read"], "_x=1/in.txt"])
+    assert f"{len(expected['skipped_and_reported']) + 3} hidden or unfinished files are left out" in caplog.text
+    for name in ("_a.txt", ".b.txt", "d._COPYING_"):
+        assert "hidden from Spark by its name" in mistake(spark, tmp_path / "in" / name, form="text")
+    assert texts(spark, tmp_path / "in/_sub") == ["_sub/x.txt"]  # a folder that is asked for by name is read
+
+
+# hdfs-06, hdfs-08, hdfs-09: records
+
+
+def test_every_gzip_member_and_bzip2_stream_is_read(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("hdfs-06")
+    members = [bytes.fromhex(member) for member in given["gz"]["members_hex"]]
+    for suffix, compress, lines in (
+        ("gz", gzip.compress, expected["lines"][0]),
+        ("bz2", bz2.compress, expected["lines"][1]),
+    ):
+        assert rows(spark, write(tmp_path / f"a.txt.{suffix}", b"".join(map(compress, members)))) == lines
+
+
+def test_a_truncated_archive_fails_and_is_not_cut_silently(spark: Any, tmp_path: Path) -> None:
+    content = b"".join(b"%d %d\n" % (i, i * i * 7919) for i in range(20_000))
+    for suffix, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
+        path = write(tmp_path / f"a.txt.{suffix}", compress(content)[:-30])
+        with pytest.raises(Exception, match=r"FAILED_READ_FILE|EOF|nexpected end"):
+            open_corpus(spark, str(path)).raw.toArrow()
+    assert "cannot be read" in mistake(spark, write(tmp_path / "b.txt.gz", b"no gzip"))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("form", ["text", "jsonl", "files"])
+def test_compressed_content_without_the_suffix_is_refused(compress: Any, form: str, spark: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "noext", compress(b'{"text": "a"}\n' * 9))
+    assert "noext is compressed by" in mistake(spark, path, form=form)
+
+
+def test_large_plain_and_bzip2_files_are_read_in_parts_without_a_loss(spark: Any, tmp_path: Path) -> None:
+    texts_ = [f"{i} {i * 7919}" for i in range(200_000)]
+    content = "".join(f"{text}\r\n" for text in texts_).encode()
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "100000")
+    try:
+        for name, raw, parts in (
+            ("a.txt", content, range(5, 99)),
+            ("a.txt.bz2", bz2.compress(content), range(2, 99)),
+            ("a.txt.gz", gzip.compress(content, 1), range(1, 2)),
+        ):
+            found = open_corpus(spark, str(write(tmp_path / name, raw)))
+            assert found.raw.rdd.getNumPartitions() in parts
+            assert sorted(parsed(found).documents["text"].to_pylist()) == sorted(texts_)
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
+def test_malformed_json_is_counted_and_kept_aside(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("hdfs-08")
+    lines = given["lines"]
+    path = write(tmp_path / "a.jsonl", "".join(line + "\n" for line in lines).encode())
+    found = parsed(open_corpus(spark, str(path)))
+    # Keys are matched without regard to case, the first of the two ways that the case allows.
+    assert found.documents["id"].to_pylist() == [*expected["good_ids"], 6]
+    assert found.documents["text"].to_pylist() == ["ok", "", "case"]
+    assert found.rejects.num_rows == expected["bad_lines"]
+    assert found.blanks == expected["blank"]
+    assert found.records == len(lines) == open_corpus(spark, str(path)).raw.count()
+    assert [lines[row["position"]].encode() for row in found.rejects.to_pylist()] == found.rejects["bytes"].to_pylist()
+
+
+def test_a_record_ends_at_lf_only(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("hdfs-09")
+    odd = "one\u2028two\u2029\u0085\x0b\x0c\x1c\x1d\x1e three"
+    for value in (given["text"], "".join(json.dumps({"t": t}, ensure_ascii=False) + "\n" for t in (odd, "xy"))):
+        first = json.loads(value.split("\n")[0])["t"]
+        path = write(tmp_path / "a.jsonl", value.encode())
+        assert rows(spark, path, text="t")[0] == first
+        assert len(rows(spark, path, text="t")) == expected["records"]
+    also = bytes.fromhex(given["also"]["bytes_hex"])
+    assert rows(spark, write(tmp_path / "a.txt", also)) == expected["also_lf_records"]
+    assert rows(spark, write(tmp_path / "b.txt", odd.encode() + b"\n")) == [odd]
+
+
+# arrow-01, arrow-03, arrow-06, arrow-07: columns
+
+
+@pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30, reason="needs 8 GB of memory")
+def test_more_than_two_gigabytes_of_text_are_no_overflow() -> None:
+    """Two values of 1 GB, which share one buffer: chunks are not joined by 32-bit offsets."""
+    given, _ = case("arrow-01")
+    size, copies = given["value_bytes"], given["copies"]
+    block = pa.py_buffer(np.zeros(size, np.uint8))
+    one = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, size], np.int32)), block])
+    data, offsets = string_buffers(pa.chunked_array([one] * copies))
+    assert (data.size, offsets.tolist()) == (copies * size, [0, size, 2 * size])
+    del data
+    raw = pa.table({"bytes": pa.chunked_array([one] * copies), "source": ["a", "b"], "position": [0, 0]})
+    found = parse(raw, Layout("text"))
+    assert (found.documents.num_rows, found.rejects.num_rows) == (0, copies)
+    text = pa.StringArray.from_buffers(1, *one.buffers()[1:])
+    columns = {"text": pa.chunked_array([text] * copies), "__source": ["a", "b"], "__position": [0, 1]}
+    assert parse(pa.table(columns), Layout("table")).rejects.num_rows == copies
+
+
+def test_text_and_ids_are_read_alike_as_large_string(spark: Any, tmp_path: Path) -> None:
+    kinds = (pa.string(), pa.large_string())
+    columns = [{"text": pa.array(["a", None, "c"], kind), "id": pa.array(["x", "y", None], kind)} for kind in kinds]
+    for k, column in enumerate(columns):
+        write(tmp_path / f"{k}/a.parquet", pa.table(column))
+    found = [parsed(open_corpus(spark, str(tmp_path / str(k)))) for k in (0, 1)]
+    assert found[0].documents.equals(found[1].documents)
+    before = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes")
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        assert parsed(open_corpus(spark, str(tmp_path / "0"))).documents.to_pylist() == found[0].documents.to_pylist()
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", before)
+    text, _ = decode(pa.array(["a"], pa.large_string()))
+    assert text.type == pa.large_string()
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_64_bit_ids_survive_a_null_beside_them(form: str, spark: Any, tmp_path: Path) -> None:
+    given, expected = case("arrow-03")
+    values = [*given["values"], (1 << 63) - 1, -(1 << 63)]
+    if form == "parquet":
+        write(tmp_path / "a.parquet", pa.table({"id": pa.array(values, pa.int64()), "text": ["a"] * 4, "n": values}))
+    else:
+        lines = [json.dumps({"id": value, "text": "a", "n": value}) + "\n" for value in values]
+        write(tmp_path / "a.jsonl", "".join(lines).encode())
+    found = parsed(open_corpus(spark, str(tmp_path)))
+    kept = [value for value in [*expected["values"], *values[2:]] if value is not None]
+    assert found.documents["id"].to_pylist() == kept
+    assert found.documents["n"].to_pylist() == kept
+    assert found.rejects.num_rows == 1  # a row without an id
+    whole = parsed(open_corpus(spark, str(tmp_path), id="n", label="id")) if form == "parquet" else None
+    if whole:
+        assert whole.documents["id"].to_pylist() == kept
+
+
+def test_dictionary_encoded_columns_are_their_strings(spark: Any, tmp_path: Path) -> None:
+    given, expected = case("arrow-06")
+    chunks = [pa.array([*batch, None]).dictionary_encode() for batch in given["batches"]]
+    for k, chunk in enumerate(chunks):
+        pq.write_table(pa.table({"text": chunk, "label": chunk}), write(tmp_path / f"{k}.parquet", b""))
+    found = parsed(open_corpus(spark, str(tmp_path))).documents
+    wanted = sorted([*expected["values"], "", ""])
+    assert sorted(found["text"].to_pylist()) == wanted
+    assert sorted(label or "" for label in found["label"].to_pylist()) == wanted
+    columns = {"text": pa.chunked_array(chunks), "__source": ["a"] * 6, "__position": range(6)}
+    direct = parse(pa.table({**columns, "x": pa.chunked_array(chunks)}), Layout("table", carried=("x",))).documents
+    assert direct["text"].to_pylist() == ["a", "b", "", "b", "c", ""]
+    assert direct["x"].to_pylist() == ["a", "b", None, "b", "c", None]
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv", "parquet"])
+def test_batches_of_any_size_and_empty_partitions_give_the_same_documents(
+    form: str, spark: Any, tmp_path: Path
+) -> None:
+    given, expected = case("arrow-07")
+    values = [f"row {i}" for i in range(given["rows"])]
+    for folder, few in (("in", values), ("one", values[:1])):
+        path = tmp_path / folder / f"a.{'txt' if form == 'text' else form}"
+        if form == "parquet":
+            write(path, pa.table({"text": few}))
+        else:
+            quoted = [json.dumps({"text": value}) if form == "jsonl" else value for value in few]
+            write(path, "".join(line + "\n" for line in (["text"] if form == "csv" else []) + quoted).encode())
+    found = open_corpus(spark, str(tmp_path / "in"))
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    whole = []
+    try:
+        for size in given["max_records_per_batch"]:
+            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size)
+            batches = list(found.raw.toArrow().to_batches())
+            whole.append(parsed(found))
+            assert sum(batch.num_rows for batch in batches) == (1 if form == "csv" else given["rows"])
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    assert [each.documents.num_rows for each in whole] == expected["sum_rows"]
+    assert all(each.documents.equals(whole[0].documents) and (each.hashes == whole[0].hashes).all() for each in whole)
+    few = open_corpus(spark, str(tmp_path / "one"))
+    assert few.raw.repartition(given["also"]["partitions"]).toArrow().num_rows == 1

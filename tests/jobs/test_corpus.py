@@ -1,0 +1,316 @@
+"""From a path to raw records: literal names, formats and columns; and one clear line for what can't be read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs import corpus
+from jobs.corpus import Corpus, open_corpus
+from jobs.session import Mistake
+from jobs.workers import _numbered
+from udfs.records import BOM, Parsed, parse
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(path: Path, content: bytes | pa.Table) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        pq.write_table(content, path)
+    return path
+
+
+def parsed(found: Corpus) -> Parsed:
+    """All records of a corpus, as a worker would parse them in one partition."""
+    batches = list(_numbered(iter(found.raw.coalesce(1).toArrow().to_batches())))
+    return parse(pa.Table.from_batches(batches), found.layout)
+
+
+def texts(spark: Any, path: Path, **settings: Any) -> list[str]:
+    """The documents' texts, in order."""
+    return sorted(parsed(open_corpus(spark, str(path), **settings)).documents["text"].to_pylist())
+
+
+def mistake(spark: Any, path: Path | str, **settings: Any) -> str:
+    """The line that an input is refused with."""
+    with pytest.raises(Mistake) as found:
+        open_corpus(spark, str(path), **settings)
+    line = str(found.value)
+    assert "\n" not in line
+    assert len(line) < 500
+    for word in ("java.", "Exception", "py4j", "An error occurred", "SQLSTATE", "NoneType"):
+        assert word not in line, line
+    return line
+
+
+def small(**columns: Any) -> pa.Table:
+    """A table of one row."""
+    return pa.table({name: value if isinstance(value, pa.Array) else [value] for name, value in columns.items()})
+
+
+# Names.
+
+NAMES = ["g[1]", "a,b", "{x}", "st*r", "w?y", "a b", "p%20q", "p%41", "back\\slash", "é 文", "#h", "a+b", "k=v", "~"]
+
+
+def test_names_are_read_literally(spark: Any, tmp_path: Path) -> None:
+    """Each has a neighbour that its name as a pattern would match."""
+    for name in NAMES:
+        write(tmp_path / "in" / f"{name}.txt", name.encode())
+        write(tmp_path / "deep" / name / "sub [x]" / "in.txt", name.encode())
+    for name in ("g1.txt", "a.txt", "b.txt", "x.txt", "stir.txt", "why.txt", "p q.txt", "pA.txt", "backslash.txt"):
+        write(tmp_path / "in" / name, b"wrong")
+    for name in ("g1", "stir", "x"):
+        write(tmp_path / "deep" / name / "in.txt", b"wrong")
+    for name in NAMES[:9]:
+        assert texts(spark, tmp_path / "in" / f"{name}.txt") == [name]
+        assert texts(spark, tmp_path / "deep" / name) == [name]
+    everything = parsed(open_corpus(spark, str(tmp_path / "in"), form="files")).documents
+    assert set(NAMES) <= {name.removesuffix(".txt") for name in everything["id"].to_pylist()}
+    rows = [row for row in everything.to_pylist() if row["text"] != "wrong"]
+    assert all(row["id"] == row["text"] + ".txt" for row in rows)
+
+
+def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "in %41/sub/b c.html", BOM + b"b\r\nB")
+    write(tmp_path / "in %41/a.html", b"a")
+    found = parsed(open_corpus(spark, str(tmp_path / "in %41"), form="files")).documents
+    assert sorted(found.to_pylist(), key=str) == [
+        {"text": "a", "id": "a.html"},
+        {"text": "b\r\nB", "id": "sub/b c.html"},
+    ]
+    one = parsed(open_corpus(spark, str(tmp_path / "in %41/sub/b c.html"), form="files")).documents
+    assert one["id"].to_pylist() == ["b c.html"]
+
+
+def test_extensions_tell_the_format_whatever_their_case(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "A.TXT", b"a")
+    write(tmp_path / "sub/b.text.gz", gzip.compress(b"b"))
+    found = open_corpus(spark, str(tmp_path))
+    assert (found.layout.format, found.files) == ("text", 2)
+
+
+# Parquet.
+
+
+def test_parquet_is_read_in_subfolders_and_partitions(spark: Any, tmp_path: Path) -> None:
+    for name in ("a.parquet", "sub/b.parquet", "sub/deep/c.parquet"):
+        write(tmp_path / "plain" / name, small(text=Path(name).stem))
+    assert texts(spark, tmp_path / "plain") == ["a", "b", "c"]
+    for name in ("dt=2026-01-01/a.parquet", "dt=2026-01-02/sub/b.parquet"):
+        write(tmp_path / "parts" / name, small(text=Path(name).stem))
+    found = open_corpus(spark, str(tmp_path / "parts"))
+    assert [field.name for field in found.carried] == ["dt"]
+    assert sorted(row["text"] for row in parsed(found).documents.to_pylist()) == ["a", "b"]
+    write(tmp_path / "parts/c.parquet", small(text="c"))
+    assert "mixes files in different key=value folders: no such folder, dt=…" in mistake(spark, tmp_path / "parts")
+
+
+def test_columns_of_every_type_and_name_are_carried(spark: Any, tmp_path: Path) -> None:
+    from tests.udfs.test_records import EVERY_TYPE
+
+    columns = {name: values for name, values in EVERY_TYPE.items() if name != "duration"}
+    odd = {
+        "a.b": ["1", "2", "3"],
+        "b`c": ["1", "2", "3"],
+        "_metadata": ["1", "2", "3"],
+        "geo": pa.array([{"interval": 1}] * 3),
+    }
+    write(
+        tmp_path / "a.parquet",
+        pa.table({"text": ["a", None, "c"], "id": pa.array([1, 2, 3], pa.int16()), **columns, **odd}),
+    )
+    found = open_corpus(spark, str(tmp_path))
+    assert [field.name for field in found.carried] == [*columns, *odd]
+    assert found.id_type.simpleString() == "bigint"
+    documents = parsed(found).documents
+    assert documents["text"].to_pylist() == ["a", "", "c"]
+    assert documents["id"].type == pa.int64()
+    for name, values in columns.items():
+        if name not in ("far", "nested_far", "float"):
+            assert documents[name].to_pylist() == values.to_pylist()
+    assert documents["_metadata"].to_pylist() == ["1", "2", "3"]
+
+
+def test_an_empty_file_among_others_does_no_harm(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.csv", b"text\nx\n")
+    write(tmp_path / "in/b.csv", b"")
+    write(tmp_path / "in/c.csv", b"\n")
+    assert texts(spark, tmp_path / "in") == ["x"]
+    write(tmp_path / "pq/a.parquet", small(text="a"))
+    write(tmp_path / "pq/0.parquet", b"")
+    assert texts(spark, tmp_path / "pq") == ["a"]
+
+
+# JSON Lines and csv.
+
+
+def test_a_first_line_longer_than_the_sample_is_seen_whole(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "SAMPLE_BYTES", 16)
+    record = {"text": "x" * 1000, "late": 1}
+    write(tmp_path / "a.jsonl.gz", gzip.compress(BOM + json.dumps(record).encode()))
+    found = open_corpus(spark, str(tmp_path))
+    assert [field.name for field in found.carried] == ["late"]
+    assert parsed(found).documents.num_rows == 1
+    write(tmp_path / "b/a.csv", BOM + b'"text","and a long second name"\n"a\nb",c\n')
+    assert [field.name for field in open_corpus(spark, str(tmp_path / "b")).carried] == ["and a long second name"]
+
+
+def test_an_id_that_is_the_label_too_is_taken_once(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", b"text,label\na,b\n")
+    found = open_corpus(spark, str(tmp_path), id="label")
+    assert (found.layout.id, found.layout.label) == ("label", None)
+    assert "--text, --id and --label must differ" in mistake(spark, tmp_path, text="text", id="TEXT")
+
+
+# Mistakes: one line, before anything is read.
+
+
+def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "zero/a.txt", b"")
+    write(tmp_path / "hidden/_a.txt", b"a")
+    write(tmp_path / "hidden/.b=c.txt", b"a")
+    assert "does not exist" in mistake(spark, tmp_path / "absent.txt")
+    assert "holds no data: 0 files" in mistake(spark, tmp_path / "empty")
+    assert "holds no data: 1 files, 0 bytes" in mistake(spark, tmp_path / "zero")
+    assert "2 hidden" in mistake(spark, tmp_path / "hidden")
+    assert "nosuch" in mistake(spark, "nosuch://host/in")
+    assert "empty" in mistake(spark, "")
+    assert "a:b" in mistake(spark, "a:b")
+
+
+def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
+        write(tmp_path / name, b"text\na\n")
+    assert "c.xyz: give --format" in mistake(spark, tmp_path / "c.xyz")
+    assert "noext: give --format" in mistake(spark, tmp_path / "noext")
+    for name in ("c.xyz", "noext"):
+        (tmp_path / name).unlink()
+    assert "mixes csv, jsonl: give --format" in mistake(spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.parquet", b"no parquet", "is not a Parquet file"),
+        ("a.parquet", b"PAR1, yet no parquet", "cannot be read as parquet"),
+        ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
+        ("a.jsonl", b"PK\x03\x04", "is a zip"),
+        ("a.csv.gz", gzip.compress(b"text\na\n"), "is compressed, which only text and jsonl may be"),
+        ("a.csv", b'"text\na\n', "the header has a quote that is not closed"),
+        ("a.csv", b"\n\n", "there is no header"),
+        ("a.csv", b"text,id,ID\n", "'id' occurs 2 times in the header"),
+        ("a.jsonl", b"not json\n", "has no column 'text' (--text): it has none"),
+        ("a.jsonl", b'{"text": {"a": 1}}\n', "field text is object"),
+    ],
+)
+def test_files_that_are_not_what_they_are_named(
+    name: str, content: bytes, told: str, spark: Any, tmp_path: Path
+) -> None:
+    assert told in mistake(spark, write(tmp_path / name, content))
+
+
+def test_every_file_is_looked_at_and_not_only_the_largest(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "pq/a.parquet", small(text="a"))
+    write(tmp_path / "pq/b.parquet", b"x")
+    assert "b.parquet is not a Parquet file" in mistake(spark, tmp_path / "pq")
+    write(tmp_path / "txt/a.txt", b"a" * 1000)
+    write(tmp_path / "txt/b.txt", gzip.compress(b"b"))
+    assert "b.txt is compressed by gzip: name it .gz" in mistake(spark, tmp_path / "txt")
+
+
+def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "WHOLE_FILE_LIMIT", 10)
+    write(tmp_path / "a.csv", b"text\n12345\n")
+    for form in ("auto", "files"):
+        assert "above the limit of 10" in mistake(spark, tmp_path, form=form)
+    assert texts(spark, tmp_path, form="text") == ["12345", "text"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "told"),
+    [
+        ({"body": "a", "n": 1}, {}, "has no column 'text' (--text): it has body, n"),
+        ({"text": "a"}, {"id": "key"}, "has no column 'key' (--id): it has text"),
+        ({"text": "a"}, {"label": "topic"}, "has no column 'topic' (--label): it has text"),
+        ({"text": 1}, {}, "column text (--text) is bigint: it must be string"),
+        ({"text": b"a"}, {}, "column text (--text) is binary: it must be string"),
+        ({"text": "a", "id": 1.5}, {}, "column id (--id) is double: it must be string or integer"),
+        ({"text": "a", "id": pa.array([1], pa.uint64())}, {}, "column id (--id) is decimal(20,0)"),
+        ({"text": "a", "label": 1.5}, {}, "column label (--label) is double"),
+        ({"text": "a", "label": pa.array([[1]])}, {}, "column label (--label) is array<bigint>"),
+        ({"text": "a", "indices": 1}, {}, "column indices of --input"),
+        ({"text": "a", "Values": 1}, {}, "column Values of --input"),
+        ({"text": "a", "__x": 1}, {}, "clash"),
+        ({"text": "a", "body": "b"}, {"text": "body"}, "column text of --input"),
+        ({"text": "a", "Text": "b"}, {}, "ext"),
+        ({"text": "a", "gone": pa.nulls(1)}, {}, "column gone of --input"),
+    ],
+)
+def test_columns_that_do_not_fit(
+    columns: dict[str, Any], settings: dict[str, str], told: str, spark: Any, tmp_path: Path
+) -> None:
+    assert told in mistake(spark, write(tmp_path / "a.parquet", small(**columns)), **settings)
+
+
+UNPRIVILEGED = """
+import sys
+from jobs.corpus import open_corpus
+from jobs.session import Mistake, spark_session
+spark = spark_session("unreadable")
+for path in sys.argv[1:]:
+    try:
+        open_corpus(spark, path)
+        print("read")
+    except Mistake as error:
+        print(error)
+"""
+
+
+def test_what_may_not_be_read_is_told_before_the_job_starts(tmp_path: Path) -> None:
+    """Root may read everything, so a process without its rights looks at the files."""
+    ok, secret = write(tmp_path / "in/a.txt", b"a" * 100), write(tmp_path / "in/secret.txt", b"s")
+    closed = write(tmp_path / "closed/sub/a.txt", b"a").parent
+    table = write(tmp_path / "t.parquet", small(text="a"))
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    secret.chmod(0)
+    table.chmod(0)
+    closed.chmod(0)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o777)
+    home.chmod(0o777)
+    paths = [ok, ok.parent, secret, closed, closed.parent, table]
+    done = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, *map(str, paths)],
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": str(ROOT)}
+        | {"PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell"},
+        user=65534 if os.geteuid() == 0 else None,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    closed.chmod(0o755)
+    said = done.stdout.splitlines()
+    assert len(said) == len(paths), done.stderr
+    assert said[0] == "read"
+    for line, path in zip(said[1:], [secret, secret, closed, closed, table], strict=True):
+        assert str(path) in line
+        assert "ermission" in line or "denied" in line or "cannot be" in line, line
