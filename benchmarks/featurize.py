@@ -276,8 +276,8 @@ def report(sizes: list[tuple[Path, int, int]], costs: dict[str, list[list[Cost]]
         f"({many:,} documents), Parquet in and out, local[2], vocabulary of {TERMS:,}. MB per CPU-second is marginal, "
         "the difference in text over the difference in CPU time of the whole process tree (user and system), so that "
         f"start-up does not count; the median of {len(loads) // (2 * len(costs))} runs, all runs in brackets. "
-        "Documents a second are by wall time at the larger size, start-up included. Memory is the peak of the proportional set "
-        "sizes of all processes, sampled each second. Rerun: `make bench-featurize`.",
+        "Documents a second are by wall time at the larger size, start-up included. Memory is the peak of the "
+        "proportional set sizes of all processes, sampled each second. Rerun: `make bench-featurize`.",
         "",
         "| | MB per CPU-second | CPU-s, larger size | documents/s | memory, MB |",
         "|---|---|---|---|---|",
