@@ -294,6 +294,6 @@ def _types_in(kind: DataType) -> Iterator[DataType]:
 def _reason(error: Exception) -> str:
     """What an error says, in one line without Java's class names."""
     java = getattr(error, "java_exception", None)
-    text = error.getMessage() if isinstance(error, PySparkException) else str(java or error)
-    lines = re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", (text or "").strip()).splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    text = (error.getMessage() if isinstance(error, PySparkException) else java) or error
+    line = next(iter(str(text).strip().splitlines()), type(error).__name__)
+    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+|\s*SQLSTATE: \w+$", "", line)[:300]

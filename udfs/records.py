@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.arrays import is_text
+from udfs.arrays import is_text, large
 from udfs.hashing import content_hash, hash_each
 
 REJECTS = pa.schema(
@@ -143,7 +143,7 @@ def _parse_bytes(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     values, sources = one(raw["bytes"]), raw["source"].to_pylist()
     files = layout.format == "files"
     positions = [0] * raw.num_rows if files else raw["position"].to_pylist()
-    values = _without(values, pc.starts_with(values, BOM), 3) if files else _without_cr(values)
+    values = _cut(values, pc.starts_with(values, BOM), slice(3, None)) if files else _without_cr(values)
     size = pc.binary_length(values).to_numpy(zero_copy_only=False)
     for i in np.flatnonzero(size > layout.max_document_bytes):
         aside.put(sources[i], positions[i], _too_large(size[i], layout), _head(values[int(i)]))
@@ -175,19 +175,23 @@ def _head(value: pa.Scalar) -> bytes:
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
-    """A table's column as one array."""
-    joined = column.combine_chunks()
-    return joined if isinstance(joined, pa.Array) else joined.chunk(0)
+    """A table's column as one array; where chunks have to be joined, strings and binary get 64-bit offsets."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays([large(chunk) for chunk in column.chunks] or [pa.array([], column.type)])
 
 
-def _without(values: pa.Array, where: pa.Array, start: int, stop: int | None = None) -> pa.Array:
-    """The values, those at `where` cut to [start:stop]."""
-    return pc.if_else(where, pc.binary_slice(values, start, stop), values) if pc.any(where).as_py() else values
+def _cut(values: pa.Array, where: pa.Array, part: slice) -> pa.Array:
+    """The values, with only a part left of those at `where`."""
+    if not pc.any(where).as_py():
+        return values
+    parts = [value[part] for value in values.filter(where).to_pylist()]  # Arrow's binary_slice overruns its buffer
+    return pc.replace_with_mask(values, where, pa.array(parts, values.type))
 
 
 def _without_cr(values: pa.Array) -> pa.Array:
     """Lines without their one trailing CR: a record ends at LF alone, and CRLF files have one more byte."""
-    return _without(values, pc.ends_with(values, b"\r"), 0, -1)
+    return _cut(values, pc.ends_with(values, b"\r"), slice(-1))
 
 
 def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:

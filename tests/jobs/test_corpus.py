@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import json
 import os
@@ -259,7 +260,6 @@ def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monke
         ({"text": "a", "__x": 1}, {}, "clash"),
         ({"text": "a", "body": "b"}, {"text": "body"}, "column text of --input"),
         ({"text": "a", "Text": "b"}, {}, "ext"),
-        ({"text": "a", "gone": pa.nulls(1)}, {}, "column gone of --input"),
     ],
 )
 def test_columns_that_do_not_fit(
@@ -268,7 +268,13 @@ def test_columns_that_do_not_fit(
     assert told in mistake(spark, write(tmp_path / "a.parquet", small(**columns)), **settings)
 
 
-UNPRIVILEGED = """
+def test_types_that_arrow_does_not_carry(spark: Any, tmp_path: Path) -> None:
+    for kind in ("interval '1' day", "array(interval '1' month)", "map('k', struct(parse_json('1') as v))"):
+        spark.sql(f"select 'a' as text, {kind} as other").write.mode("overwrite").parquet(str(tmp_path / "in"))
+        assert "which cannot be carried along: cast it" in mistake(spark, tmp_path / "in")
+
+
+UNREADABLE = """
 import sys
 from jobs.corpus import open_corpus
 from jobs.session import Mistake, spark_session
@@ -282,27 +288,24 @@ for path in sys.argv[1:]:
 """
 
 
+def without_rights_over_files() -> None:
+    """Root may read everything: take that away from what is started next (Linux: CAP_DAC_OVERRIDE, _READ_SEARCH)."""
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; another user has no such rights
+
+
 def test_what_may_not_be_read_is_told_before_the_job_starts(tmp_path: Path) -> None:
-    """Root may read everything, so a process without its rights looks at the files."""
     ok, secret = write(tmp_path / "in/a.txt", b"a" * 100), write(tmp_path / "in/secret.txt", b"s")
     closed = write(tmp_path / "closed/sub/a.txt", b"a").parent
     table = write(tmp_path / "t.parquet", small(text="a"))
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o055)
-    secret.chmod(0)
-    table.chmod(0)
-    closed.chmod(0)
-    home = tmp_path / "home"
-    home.mkdir(mode=0o777)
-    home.chmod(0o777)
+    for path in (secret, table, closed):
+        path.chmod(0)
     paths = [ok, ok.parent, secret, closed, closed.parent, table]
     done = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, *map(str, paths)],
+        [sys.executable, "-c", UNREADABLE, *map(str, paths)],
         cwd=ROOT,
-        env={**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": str(ROOT)}
-        | {"PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell"},
-        user=65534 if os.geteuid() == 0 else None,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell"},
+        preexec_fn=without_rights_over_files,
         capture_output=True,
         text=True,
         timeout=120,
@@ -313,4 +316,4 @@ def test_what_may_not_be_read_is_told_before_the_job_starts(tmp_path: Path) -> N
     assert said[0] == "read"
     for line, path in zip(said[1:], [secret, secret, closed, closed, table], strict=True):
         assert str(path) in line
-        assert "ermission" in line or "denied" in line or "cannot be" in line, line
+        assert "ermission" in line, line

@@ -170,7 +170,9 @@ def test_law_every_record_of_csv_is_a_document_a_reject_or_a_blank(files: list[b
 
 
 @few
-@given(st.lists(st.binary(max_size=30), max_size=5))
+@given(st.lists(st.binary(max_size=30) | st.binary(max_size=9).map(BOM.__add__), max_size=5))
+@example([BOM + b"b", b"a"])
+@example([BOM, BOM, BOM[:2]])
 def test_law_every_file_is_a_document(contents: list[bytes]) -> None:
     found = whole("files", *contents)
     assert texts(found) == [content.removeprefix(BOM).decode("utf-8", "replace") for content in contents]
