@@ -302,14 +302,18 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
     assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
 
 
-def submit(*arguments: object, cwd: Path, master: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """spark-submit in a process of its own, from the environment that runs the tests."""
+ON_A_TERMINAL = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"]
+
+
+def submit(*arguments: object, cwd: Path, master: str, terminal: bool = False) -> subprocess.CompletedProcess[str]:
+    """spark-submit in a process of its own, from the environment that runs the tests; on a terminal if wanted."""
     settings = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     command = [Path(sys.executable).parent / "spark-submit", "--master", master, "--conf", "spark.ui.enabled=false"]
     return subprocess.run(
-        [str(part) for part in (*command, *arguments)],
+        [*(ON_A_TERMINAL if terminal else []), *(str(part) for part in (*command, *arguments))],
         cwd=cwd,
-        env={**settings, **environment},
+        env=settings,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=400,
@@ -325,7 +329,6 @@ def test_a_cluster_with_nothing_but_the_zip_gives_the_same_hashes(demo: Path, tm
         *("--input", EMAILS, "--output", "out", "--model", "model"),
         cwd=tmp_path,
         master="local-cluster[2,1,1024]",
-        SPARK_WORKER_DIR=str(tmp_path / "executors"),
     )
     assert done.returncode == 0, done.stderr
     assert manifest(tmp_path / "out") == manifest(demo / "features")
@@ -612,7 +615,7 @@ def one_clear_line(stderr: str) -> str:
         ("--colour red", "--colour"),
         ("--outpu x", "--outpu"),
         ("--features tf-idf", "tf-idf"),
-        ("--ngrams 2,1", "2,1"),
+        ("--ngrams 2,1", "(2, 1)"),
         ("--ngrams 1,2,3", "1,2,3"),
         ("--ngrams one", "one"),
         ("--ngrams 0", "0"),
@@ -752,3 +755,13 @@ def test_spark_submit_says_one_line_without_java(options: list[str], code: int, 
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not re.match(NOISE, line)]
     assert told in one_clear_line("\n".join(lines))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_spark_submit_shows_live_progress_on_a_terminal(tmp_path: Path) -> None:
+    """Though spark-submit puts a pipe between the driver's Python and the terminal."""
+    outputs = ("--output", "out", "--model", "model")
+    done = submit(
+        *(ROOT / "jobs/featurize.py", "--input", EMAILS, *outputs), cwd=tmp_path, master="local[1]", terminal=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\r\x1b\[Kcount  [\d,]+ documents  [\d,]+/s", done.stdout), done.stdout
