@@ -118,7 +118,7 @@ def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
     top = model.top_terms(rows, chinese["label"].to_pylist())
     width = max(map(len, top))
     for label, terms in top.items():
-        assert f"  {label:{width}}  {' '.join(terms)}\n" in page
+        assert f"  {label:{width}}  {', '.join(terms)}\n" in page
     assert f"(id {model.id})" in page
 
 
