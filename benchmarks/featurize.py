@@ -7,293 +7,295 @@ it holds more, is its cost per MB: starting Spark, compiling and loading do not 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import hashlib
+import gzip
 import json
+import math
 import os
 import platform
-import resource
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.mixed_corpus import Sample, sample
+
 ROOT = Path(__file__).resolve().parents[1]
-TERMS = 262_144
-SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("label", pa.string())])
+HERE = Path(__file__).parent
 CORPORA = ("spam-assassin", "linux")
-PR_SET_CHILD_SUBREAPER = 36
-MUST = {"sklearn preset / Spark ML": 5.5, "sklearn preset / scikit-learn": 4.0, "default / sklearn preset": 0.6}
-GOAL = {"sklearn preset / Spark ML": 8.0, "sklearn preset / scikit-learn": 5.0, "default / sklearn preset": 0.8}
+TERMS = 262_144
+PRESET, DEFAULT = "textmill, sklearn preset", "textmill, default"
+SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN = "Spark ML", "Spark ML, tokens cached", "scikit-learn, one core"
+CONTESTANTS = (PRESET, DEFAULT, SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN)
+SAME_TOKENS = (PRESET, SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN)
+TOLERANCE = 0.02  # Java's \w is not quite Python's
+MEMORY = "6g"  # of the Spark driver's heap
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What one run took: CPU seconds of the whole process tree, wall seconds, peak proportional set size in MB."""
+class Target:
+    """A ratio of MB per CPU-second: one contestant over the best of others, what it must be and what it should be."""
+
+    name: str
+    of: str
+    over: tuple[str, ...]
+    must: float
+    goal: float
+
+
+TARGETS = (
+    Target("sklearn preset / Spark ML", PRESET, (SPARK_ML, SPARK_ML_CACHED), 5.5, 8.0),
+    Target("sklearn preset / scikit-learn on one core", PRESET, (SCIKIT_LEARN,), 4.0, 5.0),
+    Target("default tokenizer / sklearn preset", DEFAULT, (PRESET,), 0.6, 0.8),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: CPU and Java's part of it, wall (seconds), memory (peak bytes), load before, and what it wrote."""
 
     cpu: float
+    java: float
     wall: float
-    memory: float
+    memory: int
+    load: float
+    rows: int
+    entries: int
+    terms: int
 
 
-def documents(data: Path) -> Iterator[dict[str, str]]:
-    """E-mails and kernel sources mixed: each corpus in order, dealt out by their share of the bytes."""
-    files = [data / f"{name}.jsonl" for name in CORPORA]
-    sizes = [file.stat().st_size for file in files]
-    streams = [open(file, encoding="utf-8") for file in files]  # noqa: SIM115 (closed with the process)
-    read = [0] * len(files)
-    while streams:
-        at = min(range(len(streams)), key=lambda i: read[i] / sizes[i])
-        line = streams[at].readline()
-        if not line:
-            del streams[at], sizes[at], read[at]
-            continue
-        read[at] += len(line.encode())
-        record = json.loads(line)
-        yield {name: record.get(name) or "" for name in SCHEMA.names}
-
-
-def corpus(data: Path, name: str, share: float, parts: int = 10) -> tuple[Path, int, int]:
-    """A Parquet corpus of a content-chosen share of all documents; returns its folder, documents and bytes of text."""
-    folder = data / "bench" / name
-    note = folder / "_size.json"
-    if not note.is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        chosen: list[list[dict[str, str]]] = [[] for _ in range(parts)]
-        count = size = 0
-        for document in documents(data):
-            mark = int.from_bytes(hashlib.blake2b(document["id"].encode(), digest_size=8).digest(), "big")
-            if mark / 2**64 < share:
-                chosen[mark % parts].append(document)
-                count, size = count + 1, size + len(document["text"].encode())
-        for number, rows in enumerate(chosen):
-            table = pa.Table.from_pylist(rows, schema=SCHEMA)
-            pq.write_table(table, folder / f"part-{number}.parquet", compression="snappy", row_group_size=4096)
-        note.write_text(json.dumps([count, size]))
-    count, size = json.loads(note.read_text())
-    return folder, count, size
-
-
-def measure(command: list[str], scratch: Path) -> Cost:
-    """Run a command to its end and account for its whole tree, workers that left it included.
-
-    This process, forked for the purpose, is the tree's reaper, so that the kernel adds every process's time to it.
-    """
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        started, peak, stop = time.monotonic(), [0.0], threading.Event()
-        watcher = threading.Thread(target=_watch, args=(os.getpid(), peak, stop))
-        watcher.start()
-        with open(scratch / "log", "w") as log:
-            code = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=scratch).wait()
-        wall = time.monotonic() - started
-        stop.set()
-        watcher.join()
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if not pid:
-                if time.monotonic() > deadline:
-                    for left in _tree(os.getpid())[1:]:
-                        os.kill(left, signal.SIGKILL)
-                time.sleep(0.05)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        os.write(write, json.dumps([code, used.ru_utime + used.ru_stime, wall, peak[0]]).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as result:
-        code, cpu, wall, memory = json.loads(result.read())
-    os.waitpid(child, 0)
-    if code:
-        raise SystemExit(f"{' '.join(command[:4])} … failed:\n" + (scratch / "log").read_text()[-3000:])
-    return Cost(cpu, wall, memory)
-
-
-def _tree(root: int) -> list[int]:
-    """A process and its descendants, by /proc."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry)] = int(stat.rsplit(")", 1)[1].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
-
-
-def _watch(root: int, peak: list[float], stop: threading.Event) -> None:
-    while not stop.wait(1.0):
-        total = 0
-        for pid in _tree(root)[1:]:
-            try:
-                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            except OSError:
-                continue
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        peak[0] = max(peak[0], total / 1024)
+Pair = tuple[Run, Run]  # at the smaller and the larger size
 
 
 def command(name: str, source: Path, scratch: Path) -> list[str]:
-    """The command line of a contestant on a corpus."""
-    out = str(scratch / "out")
-    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", "--driver-memory", "6g"]
-    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
-    job = [*submit, str(ROOT / "jobs/featurize.py"), "--input", str(source), "--output", out]
-    job += ["--model", str(scratch / "model"), "--overwrite", "--max-features", str(TERMS)]
-    here = str(Path(__file__))
+    """The command line of a contestant that reads `source` and writes scratch/out."""
+    out = scratch / "out"
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", "--driver-memory", MEMORY]
+    for setting in (f"spark.local.dir={scratch / 'spark'}", "spark.ui.enabled=false", "spark.log.level=ERROR"):
+        submit += ["--conf", setting]
+    job = [*submit, str(ROOT / "jobs/featurize.py"), "--input", str(source), "--output", str(out)]
+    job += ["--model", str(scratch / "model"), "--max-features", str(TERMS)]
+    peer = [str(source), str(out), str(TERMS)]
     return {
-        "textmill, sklearn preset": [*job, "--preset", "sklearn"],
-        "textmill, default": job,
-        "Spark ML": [*submit, here, "spark-ml", str(source), out, "uncached"],
-        "Spark ML, tokens cached": [*submit, here, "spark-ml", str(source), out, "cached"],
-        "scikit-learn, one core": [sys.executable, here, "scikit-learn", str(source), out],
+        PRESET: [*job, "--preset", "sklearn"],
+        DEFAULT: job,
+        SPARK_ML: [*submit, str(HERE / "peers.py"), "spark-ml", *peer],
+        SPARK_ML_CACHED: [*submit, str(HERE / "peers.py"), "spark-ml", *peer, "cached"],
+        SCIKIT_LEARN: [sys.executable, str(HERE / "peers.py"), "scikit-learn", *peer],
     }[name]
 
 
-CONTESTANTS = (
-    "textmill, sklearn preset", "textmill, default", "Spark ML", "Spark ML, tokens cached", "scikit-learn, one core",
-)  # fmt: skip
+def written(out: Path) -> tuple[int, int, int]:
+    """The rows that a contestant wrote, their entries, and how many terms these are of."""
+    rows = entries = 0
+    seen = np.zeros(TERMS, bool)
+    for path in [out] if out.is_file() else sorted(out.glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            column = "indices" if "indices" in file.schema_arrow.names else "features.indices"
+            for batch in file.iter_batches(4096, columns=[column]):
+                lists = batch.column(0)
+                lists = lists.field("indices") if pa.types.is_struct(lists.type) else lists
+                indices = lists.flatten().to_numpy()
+                rows, entries = rows + len(lists), entries + len(indices)
+                seen[indices] = True
+    return rows, entries, int(seen.sum())
 
 
-def spark_ml(source: str, out: str, caching: str) -> None:
-    """RegexTokenizer with scikit-learn's tokens, CountVectorizer and IDF; id, label and features to Parquet."""
-    from pyspark import StorageLevel
-    from pyspark.ml.feature import IDF, CountVectorizer, RegexTokenizer
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.appName("spark-ml").getOrCreate()
-    text = spark.read.parquet(source)
-    cut = RegexTokenizer(inputCol="text", outputCol="tokens", pattern=r"(?U)\w\w+", gaps=False, toLowercase=True)
-    tokens = cut.transform(text).select("id", "label", "tokens")
-    if caching == "cached":
-        tokens = tokens.persist(StorageLevel.MEMORY_AND_DISK)
-    counts = CountVectorizer(inputCol="tokens", outputCol="counts", vocabSize=TERMS).fit(tokens).transform(tokens)
-    weighed = IDF(inputCol="counts", outputCol="features").fit(counts).transform(counts)
-    weighed.select("id", "label", "features").write.mode("overwrite").parquet(out)
-    spark.stop()
+def run(name: str, source: Path, workplace: Path) -> Run:
+    """Run a contestant and measure it; SystemExit with the end of what it said if it fails."""
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir=workplace) as scratch:
+        result, log = Path(scratch) / "cost.json", Path(scratch) / "log"
+        measured = [sys.executable, str(HERE / "process_cost.py"), str(result), *command(name, source, Path(scratch))]
+        with log.open("w") as lines:
+            subprocess.run(measured, stdout=lines, stderr=subprocess.STDOUT, cwd=scratch, check=True)
+        cost = json.loads(result.read_text())
+        if cost.pop("code"):
+            raise SystemExit(f"{name} failed on {source}:\n{log.read_text()[-3000:]}")
+        return Run(
+            **cost, load=load, **dict(zip(("rows", "entries", "terms"), written(Path(scratch) / "out"), strict=True))
+        )
 
 
-def scikit_learn(source: str, out: str) -> None:
-    """TfidfVectorizer on one core; ids, labels and rows as lists to Parquet."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+def run_all(names: list[str], samples: tuple[Sample, Sample], runs: int, workplace: Path) -> dict[str, list[Pair]]:
+    """Run all contestants at both sizes, one after the other, and all again for each of the runs."""
+    pairs: dict[str, list[Pair]] = {name: [] for name in names}
+    for number in range(1, runs + 1):
+        for name in names:
+            small, large = (run(name, each.folder, workplace) for each in samples)
+            pairs[name].append((small, large))
+            for each, one in zip(samples, (small, large), strict=True):
+                print(f"run {number}: {name} on {each.bytes / 1e6:,.1f} MB: {one}", file=sys.stderr, flush=True)
+    return pairs
 
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    pa.set_cpu_count(1)
-    table = pq.read_table(source, use_threads=False)
-    matrix = TfidfVectorizer(max_features=TERMS).fit_transform(table["text"].to_pylist())
-    matrix.sort_indices()
-    offsets = pa.array(matrix.indptr.astype("int32"))
-    lists = {
-        "indices": pa.ListArray.from_arrays(offsets, pa.array(matrix.indices.astype("int32"))),
-        "values": pa.ListArray.from_arrays(offsets, pa.array(matrix.data.astype("float32"))),
-    }
-    pq.write_table(pa.table({"id": table["id"], "label": table["label"], **lists}), out)
+
+def rates(pairs: list[Pair], samples: tuple[Sample, Sample]) -> list[float]:
+    """MB per CPU-second of each run, marginal."""
+    more = (samples[1].bytes - samples[0].bytes) / 1e6
+    return [more / (large.cpu - small.cpu) for small, large in pairs]
+
+
+def report(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> str:
+    """The page: machine, versions, method, figures, ratios against their targets, and every single run."""
+    small, large = samples
+    runs = max(len(each) for each in pairs.values())
+    return "\n".join(
+        [
+            f"# featurize and its peers, {date.today()}",
+            "",
+            f"{machine()}. {versions()}.",
+            "",
+            f"E-mails (spam-assassin) and Linux 6.1 sources, mixed by hash: {small.bytes / 1e6:,.1f} and "
+            f"{large.bytes / 1e6:,.1f} MB of UTF-8 text ({small.documents:,} and {large.documents:,} documents), read "
+            "from and written to Parquet. TF-IDF, fitted and applied, over the most frequent "
+            f"{TERMS:,} terms. Spark runs as local[2] with a driver heap of {MEMORY}; scikit-learn on one core without "
+            r"Spark. Spark ML is RegexTokenizer (`(?U)\w\w+`, lower case), CountVectorizer and IDF.",
+            "",
+            "MB per CPU-second is marginal: how much more text the larger corpus holds over how much more CPU time, user "
+            "and system, it takes the whole process tree (RUSAGE_CHILDREN of a process that reaps all others), so that "
+            "start-up does not count. A warm-up on little text went before. Documents a second are by wall time on the "
+            "larger corpus, start-up included. Memory is the peak of the processes' proportional set sizes there, "
+            f"summed, sampled each second. Medians of {runs} interleaved run{'s' * (runs > 1)}, in brackets the lowest "
+            "and the highest. Java is the JVM's share of the marginal CPU time. Rerun: `make bench-featurize`.",
+            "",
+            "| | MB/CPU-s | Java | CPU-s | wall, s | documents/s | memory, MB | entries |",
+            "|---|---|---|---|---|---|---|---|",
+            *(figures(name, each, samples) for name, each in pairs.items()),
+            "",
+            "| MB/CPU-s | measured | must | goal |",
+            "|---|---|---|---|",
+            *ratios(samples, pairs),
+            "",
+            "Every run; load is the machine's average over the minute before, other work included:",
+            "",
+            "| | run | MB | CPU-s | wall, s | memory, MB | load |",
+            "|---|---|---|---|---|---|---|",
+            *(
+                f"| {name} | {number} | {each.bytes / 1e6:,.1f} | {one.cpu:.1f} | {one.wall:.1f} "
+                f"| {one.memory / 1e6:,.0f} | {one.load:.1f} |"
+                for name, all_runs in pairs.items()
+                for number, pair in enumerate(all_runs, 1)
+                for each, one in zip(samples, pair, strict=True)
+            ),
+            "",
+        ]
+    )
+
+
+def figures(name: str, pairs: list[Pair], samples: tuple[Sample, Sample]) -> str:
+    """A contestant's line."""
+    each = rates(pairs, samples)
+    java = statistics.median((large.java - small.java) / (large.cpu - small.cpu) for small, large in pairs)
+    cpu, wall, memory = (statistics.median(getattr(pair[1], of) for pair in pairs) for of in ("cpu", "wall", "memory"))
+    return (
+        f"| {name} | {statistics.median(each):.1f} ({min(each):.1f}–{max(each):.1f}) | {100 * java:.0f} % | {cpu:.0f} "
+        f"| {wall:.0f} | {samples[1].documents / wall:,.0f} | {memory / 1e6:,.0f} | {pairs[0][1].entries:,} |"
+    )
+
+
+def ratios(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> list[str]:
+    """A line for each target whose contestants ran."""
+    rate = {name: statistics.median(rates(each, samples)) for name, each in pairs.items()}
+    return [
+        f"| {target.name} | {rate[target.of] / max(rate[name] for name in target.over):.2f} | {target.must:g} "
+        f"| {target.goal:g} |"
+        for target in TARGETS
+        if {target.of, *target.over} <= rate.keys()
+    ]
+
+
+def machine() -> str:
+    """The CPU, the cores, the memory and the kernel."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}"
+
+
+def versions() -> str:
+    """Of Python, Java and the packages that matter."""
+    home = os.environ.get("JAVA_HOME")
+    said = subprocess.run([f"{home}/bin/java" if home else "java", "-version"], capture_output=True, text=True).stderr
+    java = said.split('"')[1] if '"' in said else "of unknown version"
+    packages = ("pyspark", "pyarrow", "numpy", "numba", "scikit-learn")
+    return ", ".join(
+        [f"Python {platform.python_version()}", f"Java {java}", *(f"{name} {version(name)}" for name in packages)]
+    )
+
+
+def disagreements(pairs: dict[str, list[Pair]], documents: int) -> list[str]:
+    """What contestants with the same tokens did not write alike: all rows, and about as many entries and terms."""
+    largest = {name: pairs[name][0][1] for name in SAME_TOKENS if name in pairs}
+    ours = largest[PRESET]
+    return [
+        f"{name} wrote {theirs.rows} rows, {theirs.entries} entries of {theirs.terms} terms; {documents} documents "
+        f"were read and {PRESET} wrote {ours.entries} entries of {ours.terms} terms"
+        for name, theirs in largest.items()
+        if theirs.rows != documents
+        or not math.isclose(theirs.entries, ours.entries, rel_tol=TOLERANCE)
+        or not math.isclose(theirs.terms, ours.terms, rel_tol=TOLERANCE)
+    ]
+
+
+def fetched(data: Path) -> list[Path]:
+    """The corpora's JSONL files in `data`, fetched where they are missing."""
+    sources = [data / f"{name}.jsonl" for name in CORPORA]
+    if not all(source.is_file() for source in sources):
+        fetch = [sys.executable, "-m", "benchmarks.fetch_data", str(data.resolve()), "--only", *CORPORA]
+        subprocess.run(fetch, cwd=ROOT, check=True)
+    return sources
+
+
+def shipped(workplace: Path) -> list[Path]:
+    """The tests' e-mails as a JSONL file."""
+    target = workplace / "emails.jsonl"
+    with gzip.open(ROOT / "tests/data/emails.jsonl.gz") as packed:
+        target.write_bytes(packed.read())
+    return [target]
+
+
+def arguments() -> argparse.Namespace:
+    """The options."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--runs", type=int, default=3, help="how often each contestant runs at each size")
+    p.add_argument("--small", action="store_true", help="about 30 and 120 MB of text, not 300 and 1,200")
+    p.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME")
+    p.add_argument("--data", type=Path, default=ROOT / "data", help="where the corpora are, or are fetched to")
+    p.add_argument("--page", type=Path, help="what to write (benchmarks/featurize-DATE.md)")
+    p.add_argument("--check", action="store_true", help="run once on the tests' e-mails and see that outputs agree")
+    return p.parse_args()
 
 
 def main() -> None:
-    """Fetch and lay out the corpora, run every contestant, print the table and write the page."""
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    p.add_argument("--runs", type=int, default=3)
-    p.add_argument("--data", type=Path, default=ROOT / "data")
-    p.add_argument("--sizes", type=float, nargs=2, default=(0.25, 1.0), help="shares of the corpus")
-    p.add_argument("--page", type=Path, default=ROOT / f"benchmarks/featurize-{date.today()}.md")
-    options = p.parse_args()
-    if not all((options.data / f"{name}.jsonl").is_file() for name in CORPORA):
-        subprocess.run(
-            [sys.executable, str(ROOT / "benchmarks/fetch_data.py"), "--only", *CORPORA], cwd=ROOT, check=True
-        )
-    sizes = [corpus(options.data, f"share-{share:g}", share) for share in options.sizes]
-    costs: dict[str, list[list[Cost]]] = {name: [[], []] for name in CONTESTANTS}
-    loads = []
-    for run in range(options.runs):
-        for name in CONTESTANTS:
-            for which, (source, _, _) in enumerate(sizes):
-                loads.append(os.getloadavg()[0])
-                with tempfile.TemporaryDirectory(dir=options.data / "bench") as scratch:
-                    cost = measure(command(name, source, Path(scratch)), Path(scratch))
-                costs[name][which].append(cost)
-                print(
-                    f"run {run + 1}  {name:26} {source.name:10} {cost.cpu:8.1f} CPU-s {cost.wall:8.1f} s "
-                    f"{cost.memory:8.0f} MB",
-                    flush=True,
-                )
-    page = report(sizes, costs, loads)
+    """Lay out the corpora, run every contestant, print the page and write it."""
+    options = arguments()
+    bench = options.data / "bench"
+    if not options.check:
+        bench.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=None if options.check else bench) as scratch:
+        workplace = Path(scratch)
+        if options.check:
+            sources, shares, bench = shipped(workplace), (0.25, 1.0), workplace
+        else:
+            sources, shares = fetched(options.data), (0.025, 0.1) if options.small else (0.25, 1.0)
+            warm_up = sample(sources, bench / "mixed-0.01", 0.01)
+            run_all(options.only, (warm_up, warm_up), 1, workplace)
+        small, large = (sample(sources, bench / f"mixed-{share:g}", share) for share in shares)
+        pairs = run_all(options.only, (small, large), 1 if options.check else options.runs, workplace)
+    page = report((small, large), pairs)
     print(page)
-    options.page.write_text(page, "utf-8")
-
-
-def report(sizes: list[tuple[Path, int, int]], costs: dict[str, list[list[Cost]]], loads: list[float]) -> str:
-    """The dated page: machine, method, table, ratios against the targets."""
-    (_, _, small), (_, many, large) = sizes
-    rate, rows = {}, []
-    for name, (at_small, at_large) in costs.items():
-        marginal = [b.cpu - a.cpu for a, b in zip(at_small, at_large, strict=True)]
-        rate[name] = (large - small) / 1e6 / statistics.median(marginal)
-        wall = statistics.median(cost.wall for cost in at_large)
-        memory = statistics.median(cost.memory for cost in at_large)
-        spread = " ".join(f"{(large - small) / 1e6 / m:.1f}" for m in sorted(marginal))
-        cpu = statistics.median(cost.cpu for cost in at_large)
-        rows.append(f"| {name} | {rate[name]:.1f} ({spread}) | {cpu:.0f} | {many / wall:,.0f} | {memory:,.0f} |")
-    ours = rate["textmill, sklearn preset"]
-    ratios = {
-        "sklearn preset / Spark ML": ours / max(rate["Spark ML"], rate["Spark ML, tokens cached"]),
-        "sklearn preset / scikit-learn": ours / rate["scikit-learn, one core"],
-        "default / sklearn preset": rate["textmill, default"] / ours,
-    }
-    cpu_info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in cpu_info if line.startswith("model name")), platform.machine())
-    versions = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numba", "scikit-learn"))
-    return "\n".join([
-        f"# featurize against its peers, {date.today()}",
-        "",
-        f"{model}, {os.cpu_count()} cores, {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB, "
-        f"Linux {platform.release()}, Python {platform.python_version()}, {versions}. Load average before the runs: "
-        f"{min(loads):.1f} to {max(loads):.1f}.",
-        "",
-        f"Spam-assassin e-mails and Linux 6.1 sources mixed, {small / 1e6:,.0f} and {large / 1e6:,.0f} MB of text "
-        f"({many:,} documents), Parquet in and out, local[2], vocabulary of {TERMS:,}. MB per CPU-second is marginal, "
-        "the difference in text over the difference in CPU time of the whole process tree (user and system), so that "
-        f"start-up does not count; the median of {len(loads) // (2 * len(costs))} runs, all runs in brackets. "
-        "Documents a second are by wall time at the larger size, start-up included. Memory is the peak of the "
-        "proportional set sizes of all processes, sampled each second. Rerun: `make bench-featurize`.",
-        "",
-        "| | MB per CPU-second | CPU-s, larger size | documents/s | memory, MB |",
-        "|---|---|---|---|---|",
-        *rows,
-        "",
-        "| ratio of MB per CPU-second | measured | must | goal |",
-        "|---|---|---|---|",
-        *(f"| {name} | {value:.2f} | {MUST[name]:g} | {GOAL[name]:g} |" for name, value in ratios.items()),
-        "",
-    ])  # fmt: skip
+    if options.page or not options.check:
+        (options.page or HERE / f"featurize-{date.today()}.md").write_text(page, "utf-8")
+    if PRESET in pairs and (wrong := disagreements(pairs, large.documents)):
+        raise SystemExit("\n".join(wrong))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["spark-ml"]:
-        spark_ml(*sys.argv[2:])
-    elif sys.argv[1:2] == ["scikit-learn"]:
-        scikit_learn(*sys.argv[2:])
-    else:
-        main()
+    main()
