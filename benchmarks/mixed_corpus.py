@@ -1,4 +1,4 @@
-"""The benchmarks' Parquet corpora: a share of all documents of several JSONL files, mixed by the hashes of their ids."""
+"""The benchmarks' Parquet corpora: a share of the documents of JSONL files, mixed by the hashes of their ids."""
 
 from __future__ import annotations
 

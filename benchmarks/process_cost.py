@@ -25,7 +25,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Sampler(threading.Thread):
-    """Samples a process's descendants: the peak of their proportional set sizes, and CPU seconds of those named java."""
+    """Samples a process's descendants: the peak of their memory (PSS), and CPU seconds of those named java."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
