@@ -40,7 +40,18 @@ def measure(tmp_path: Path, program: str) -> dict[str, float]:
 def test_a_daemon_that_outlives_its_command_is_counted(tmp_path: Path) -> None:
     cost = measure(tmp_path, DAEMON)
     assert cost["code"] == 3
-    assert 2 <= cost["cpu"] < 4
+    assert 2 <= cost["reaped"] < 4
+
+
+def test_a_worker_whose_daemon_ignores_its_end_is_counted(tmp_path: Path) -> None:
+    worker = f"{BURN}\ntime.sleep(0.5)"  # as pyspark's: idle before it ends
+    program = (
+        "import signal, subprocess, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"subprocess.Popen([sys.executable, '-c', {worker!r}]).wait()"
+    )
+    cost = measure(tmp_path, program)
+    assert cost["reaped"] < 0.5  # the reason for looking as well
+    assert 0.95 <= cost["sampled"] < 2
 
 
 def test_memory_is_that_of_all_processes(tmp_path: Path) -> None:
@@ -74,10 +85,10 @@ SAMPLES = (Sample(Path("small"), 2_000, 300_000_000), Sample(Path("large"), 8_00
 
 def pairs_of(cpu: dict[str, float]) -> dict[str, list[tuple[Run, Run]]]:
     """Three runs each, whose start-up takes 40 CPU-seconds and whose rest takes `cpu`, one more in each run."""
-    start = Run(cpu=40, java=30, wall=20, memory=1_000_000_000, load=0.5, rows=2_000, entries=10, terms=5)
+    start = Run(reaped=40, sampled=0, java=30, wall=20, memory=1_000_000_000, load=0.5, rows=2_000, entries=10, terms=5)
     return {
         name: [
-            (start, replace(start, cpu=40 + seconds + run, java=30 + seconds / 2, wall=100, rows=8_000))
+            (start, replace(start, sampled=40 + seconds + run, java=30 + seconds / 2, wall=100, rows=8_000))
             for run in range(3)
         ]
         for name, seconds in cpu.items()
