@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers: Arrow batches in, Arrow batches out, no Spark in between.
 
 What a stage leaves behind are cells: each row is a kind and a piece of a Parquet file of that kind, which outputs.py
-has Spark write byte by byte. pyarrow encodes Parquet at a tenth of the cost of Spark's row writer, yet the files go
+has Spark write byte by byte: pyarrow encodes the lists in C++ rather than Spark's writer row by row, yet the files go
 through Spark's file systems and its commit.
 """
 

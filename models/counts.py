@@ -83,7 +83,7 @@ _TOKEN, _STOP_WORD = -1, -2
 
 
 @kernel
-def _count(  # one pass over the tokens, kept whole: arrays must not be passed on or replaced in it, that costs 5 times
+def _count(  # one pass over the tokens, kept whole: arrays must not be passed on or replaced in it, that cost 3 times
     first: int,
     state: np.ndarray,
     data: np.ndarray,
