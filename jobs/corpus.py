@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -23,8 +22,8 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
-from jobs.outputs import FileSystem
-from jobs.session import Mistake, log
+from jobs.outputs import FileSystem, literal
+from jobs.session import Mistake, log, reason
 from udfs.records import BOM, Layout, csv_columns, field_types
 
 EXTENSIONS = {
@@ -85,11 +84,11 @@ def open_corpus(
     form = _format([name for name, _ in files], path) if form == "auto" else form
     _check_files(fs, files, form)
     reader = spark.read.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
-    literal = re.sub(r"([\\[\]{}*?])", r"\\\1", fs.root)
+    where = literal(fs.root)
     types: dict[str, str] = {}
     try:
         if form == "parquet":
-            fields = list(reader.parquet(literal).schema.fields)
+            fields = list(reader.parquet(where).schema.fields)
         elif form == "jsonl":
             lines = _sample(fs, names[0]).removeprefix(BOM).split(b"\n")
             types = field_types(lines[:-1] or lines, {text or "text", id or "id", label or "label"})
@@ -99,7 +98,7 @@ def open_corpus(
         else:
             fields = [StructField("text", StringType())]
     except Exception as error:
-        raise Mistake(f"--input {path} cannot be read as {form}: {_reason(error)}") from None
+        raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
     layout = Layout(
         format="table" if form == "parquet" else form,
@@ -111,7 +110,7 @@ def open_corpus(
         root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
         max_document_bytes=max_document_bytes,
     )
-    return Corpus(_raw(reader, literal, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
+    return Corpus(_raw(reader, where, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
 
 
 def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
@@ -122,7 +121,7 @@ def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, 
         found = list(fs.files(fs.root)) if exists else []
         folder = fs.is_dir(fs.root)
     except Exception as error:
-        raise Mistake(f"--input {path} cannot be listed: {_reason(error)}") from None
+        raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
     if not exists:
         raise Mistake(f"--input {path} does not exist: give a file or a folder")
     if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):
@@ -150,7 +149,7 @@ def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> Non
             try:
                 head = fs.head(name, 16)
             except Exception as error:
-                raise Mistake(f"{name} cannot be read: {_reason(error)}") from None
+                raise Mistake(f"{name} cannot be read: {reason(error)}") from None
             if form == "parquet":
                 if head[:4] not in (b"PAR1", b"PARE"):
                     raise Mistake(f"{name} is not a Parquet file: take it away, or give another --format")
@@ -178,9 +177,9 @@ def _sample(fs: FileSystem, name: str) -> bytes:
     return head
 
 
-def _raw(reader: DataFrameReader, literal: str, form: str, layout: Layout) -> DataFrame:
+def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
     if form == "parquet":
-        table = reader.parquet(literal)
+        table = reader.parquet(where)
         names = [name for name in (layout.text, layout.id, layout.label, *layout.carried) if name]
         metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
         return table.select(
@@ -189,9 +188,9 @@ def _raw(reader: DataFrameReader, literal: str, form: str, layout: Layout) -> Da
             metadata["row_index"].alias("__position"),
         )
     if form in ("csv", "files"):
-        files = reader.format("binaryFile").load(literal)
+        files = reader.format("binaryFile").load(where)
         return files.select(F.col("content").alias("bytes"), F.col("path").alias("source"))
-    lines = reader.option("lineSep", "\n").text(literal)
+    lines = reader.option("lineSep", "\n").text(where)
     source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
     return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start.alias("start"))
 
@@ -289,11 +288,3 @@ def _types_in(kind: DataType) -> Iterator[DataType]:
         parts = [field.dataType for field in kind.fields]
     for part in parts:
         yield from _types_in(part)
-
-
-def _reason(error: Exception) -> str:
-    """What an error says, in one line without Java's class names."""
-    java = getattr(error, "java_exception", None)
-    text = (error.getMessage() if isinstance(error, PySparkException) else java) or error
-    line = next(iter(str(text).strip().splitlines()), type(error).__name__)
-    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+|\s*SQLSTATE: \w+$", "", line)[:300]

@@ -14,7 +14,7 @@ from jobs.options import check_options, feature_config, parser
 from jobs.outputs import FileSystem, Target, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
-from jobs.session import Mistake, TooManyRejects, exit_code, spark_session
+from jobs.session import Mistake, TooManyRejects, exit_code, spark_session, stop_spark
 from jobs.stages import count, fit, load_model, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
@@ -95,4 +95,6 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, sys.argv[1:]))
+    code = exit_code(main, sys.argv[1:])
+    stop_spark()
+    sys.exit(code)

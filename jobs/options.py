@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from typing import NoReturn
 
 from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
-from models.features import FeatureConfig
+from models.features import FeatureConfig, sklearn_preset
 from udfs.text import TextConfig, stop_words
 
 FITTING = (
@@ -130,7 +131,6 @@ def check_options(options: argparse.Namespace) -> None:
 
 def feature_config(options: argparse.Namespace) -> FeatureConfig:
     """The FeatureConfig that the fitting options ask for; raises Mistake for a bad value or combination."""
-    sklearn = options.preset == "sklearn"
     given = {
         name: getattr(options, name)
         for name in ("features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm")
@@ -140,12 +140,14 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
         given["max_features"] = options.max_features or None
     with mistakes():
         text = TextConfig(
-            unicode="none" if sklearn else options.unicode or "NFC",
+            unicode=options.unicode or "NFC",
             lowercase=not options.no_lowercase,
-            tokenizer="sklearn" if sklearn else options.tokenizer or "word",
+            tokenizer=options.tokenizer or "word",
             pattern=options.pattern,
         )
-        if sklearn:
-            given["ngram_span"] = "document"
-        stop = tuple(stop_words(options.stop_words, text)) if options.stop_words else ()
-        return FeatureConfig(text=text, stop_words=stop, **given)
+        config = FeatureConfig(text=text, **given)
+        if options.preset == "sklearn":
+            config = sklearn_preset(config)
+        if options.stop_words:
+            config = replace(config, stop_words=tuple(stop_words(options.stop_words, config.text)))
+        return config

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.session import Mistake
+from jobs.session import Mistake, reason
 from jobs.workers import MAGIC
 
 
@@ -102,7 +102,7 @@ class Target:
         try:
             self.fs = FileSystem(spark, path)
         except Exception as error:  # no such scheme, no such name node: Java's words for it
-            raise Mistake(f"{option} {path}: {str(error).splitlines()[0]}") from None
+            raise Mistake(f"{option} {path}: {reason(error)}") from None
         self.path = self.fs.root.rstrip("/")
         self.parent, self.name = posixpath.split(self.path)
         if not self.name or not self.parent:
@@ -120,7 +120,7 @@ class Target:
         try:
             self.fs.mkdirs(self.stage)
         except Exception as error:
-            raise Mistake(f"{self.option}: cannot write beside {self.path} ({str(error).splitlines()[0]})") from None
+            raise Mistake(f"{self.option}: cannot write beside {self.path} ({reason(error)})") from None
         try:
             yield self.stage
         finally:

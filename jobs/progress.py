@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
@@ -31,28 +32,48 @@ def progress(spark: SparkSession, name: str, documents: int | None = None) -> It
     """
     started = time.monotonic()
     stop = threading.Event()
-    live = sys.stderr.isatty()
-    watcher = threading.Thread(target=_watch, args=(spark, name, documents, started, stop), daemon=True)
-    if live:
-        watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        if live:
-            watcher.join()
-            sys.stderr.write("\r\x1b[K")
+    with terminal() as screen:
+        watcher = threading.Thread(target=_watch, args=(spark, name, documents, started, stop, screen), daemon=True)
+        if screen:
+            watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            if screen:
+                watcher.join()
+                screen.write("\r\x1b[K")
     log.info("%s: done in %s", name, duration(time.monotonic() - started))
 
 
-def _watch(spark: SparkSession, name: str, documents: int | None, started: float, stop: threading.Event) -> None:
+@contextmanager
+def terminal() -> Iterator[TextIO | None]:
+    """The terminal that shows this job's stderr, or None.
+
+    spark-submit puts a pipe in place of the driver's stderr: then it is the terminal whose foreground the job is in.
+    """
+    if sys.stderr.isatty():
+        yield sys.stderr
+        return
+    with ExitStack() as opened:
+        screen = None
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit
+            with suppress(OSError):  # no terminal: cron, CI, a cluster's container
+                tty = opened.enter_context(open("/dev/tty", "w"))
+                screen = tty if os.tcgetpgrp(tty.fileno()) == os.getpgrp() else None
+        yield screen
+
+
+def _watch(
+    spark: SparkSession, name: str, documents: int | None, started: float, stop: threading.Event, screen: TextIO
+) -> None:
     while not stop.wait(0.5):
         try:
             line = _line(spark, name, documents, time.monotonic() - started)
         except Exception:  # the session may be ending: progress must never end a job
             continue
-        sys.stderr.write(f"\r\x1b[K{line}")
-        sys.stderr.flush()
+        screen.write(f"\r\x1b[K{line}")
+        screen.flush()
 
 
 def _line(spark: SparkSession, name: str, documents: int | None, elapsed: float) -> str:

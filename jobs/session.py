@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -168,6 +169,25 @@ def mistakes() -> Iterator[None]:
         yield
     except ValueError as error:
         raise Mistake(str(error)) from None
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line without Java's class names."""
+    from pyspark.errors import PySparkException
+
+    java = getattr(error, "java_exception", None)
+    text = (error.getMessage() if isinstance(error, PySparkException) else java) or error
+    line = next(iter(str(text).strip().splitlines()), type(error).__name__)
+    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+|\s*SQLSTATE: \w+$", "", line)[:300]
+
+
+def stop_spark() -> None:
+    """End the application's session, if it has one: executors that only lose their driver are started again."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        spark.stop()
 
 
 def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:

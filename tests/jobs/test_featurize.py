@@ -764,4 +764,5 @@ def test_spark_submit_shows_live_progress_on_a_terminal(tmp_path: Path) -> None:
         *(ROOT / "jobs/featurize.py", "--input", EMAILS, *outputs), cwd=tmp_path, master="local[1]", terminal=True
     )
     assert done.returncode == 0, done.stdout
-    assert re.search(r"\r\x1b\[Kcount  [\d,]+ documents  [\d,]+/s", done.stdout), done.stdout
+    # subprocess's text mode has turned the carriage return into a line feed
+    assert re.search(r"\n\x1b\[Kcount  [\d,]+ documents  [\d,]+/s", done.stdout), done.stdout
