@@ -106,7 +106,7 @@ def written(out: Path) -> tuple[int, int, int]:
     for path in [out] if out.is_file() else sorted(out.glob("*.parquet")):
         with pq.ParquetFile(path) as file:
             column = "indices" if "indices" in file.schema_arrow.names else "features.indices"
-            for batch in file.iter_batches(4096, columns=[column]):
+            for batch in file.iter_batches(4096, columns=[column], use_threads=False):
                 lists = batch.column(0)
                 lists = lists.field("indices") if pa.types.is_struct(lists.type) else lists
                 indices = lists.flatten().to_numpy()

@@ -452,7 +452,9 @@ class FeatureModel:
             if settings.get("format") != FORMAT:
                 form = settings.get("format")
                 raise ValueError(f"{folder} is a model of format {form}, this version reads {FORMAT}: fit it again")
-            table = pq.read_table(folder / "vocabulary.parquet").combine_chunks()
+            with pq.ParquetFile(folder / "vocabulary.parquet") as file:
+                # One thread: a process that ends while those of Arrow's pool still do may abort (arrow issue 34314).
+                table = file.read(use_threads=False).combine_chunks()
             index, df, cf, idf = (table[name].to_numpy() for name in ("index", "df", "cf", "idf"))
             terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
             config = FeatureConfig.from_json(json.dumps(settings["features"]))

@@ -218,3 +218,13 @@ def test_a_read_only_tree_without_kernels_or_a_writable_place_compiles_and_works
     if os.getuid() == 0:
         assert not list(code.rglob("*.nbi"))
     assert done.stdout.split() == [mmh3.mmh3_x64_128_digest(b"a").hex(), "True"]
+
+
+@pytest.mark.slow
+def test_compiling_ends_well_every_time() -> None:
+    """It aborted at exit, once in forty times, while threads of Arrow's pool were still ending."""
+    codes: list[int] = []
+    for _ in range(20):
+        busy = [subprocess.Popen([sys.executable, "-m", "jobs.warm"], cwd=ROOT) for _ in range(6)]
+        codes += [process.wait(300) for process in busy]
+    assert codes == [0] * 120
