@@ -1,7 +1,7 @@
 """The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
-count reads the input, once. fit sums the blocks' terms in one shuffle of packed terms and chooses the vocabulary
-without a global sort. transform weighs the blocks' counts.
+count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms and chooses the
+vocabulary without a global sort. transform weighs the blocks' counts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
-from jobs.workers import BUCKETS, CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
-from models.counts import TermCounts, merge_counts
+from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
+from models.counts import TermCounts, join_counts
 from models.features import FeatureConfig, FeatureModel, select
 
-BUCKET_TERMS = 1 << 18  # terms of block dictionaries for which a bucket of its own pays
-SAMPLES = 1000  # of the ties in a bucket
+TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
+SAMPLES = 1000  # of the ties in a cell of terms
 
 
 def load_model(spark: SparkSession, path: str) -> FeatureModel:
@@ -55,18 +55,16 @@ def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
 def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
     """The model of the blocks in `folder`/count; writes `folder`/terms on the way.
 
-    stats: documents, tokens and block_terms of the blocks. The driver never holds more terms than are chosen, and some
+    stats: documents, tokens and dealt_terms of the count. The driver never holds more terms than are chosen, and some
     ties. Raises Mistake if no term is left.
     """
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    buckets = 1 + stats["block_terms"] // BUCKET_TERMS
+    tasks = 1 + stats["dealt_terms"] // TASK_TERMS
     with rows_per_batch(spark, 1):
-        terms = read_parquet(spark, f"{folder}/count/kind=blocks").select("terms")
-        dealt = terms.mapInArrow(on_workers(spark, "deal_terms", buckets), BUCKETS)
-        merge = on_workers(spark, "merge_buckets", low, high)
-        write_cells(dealt.repartition(buckets, "bucket").mapInArrow(merge, CELLS), f"{folder}/terms")
+        dealt = read_parquet(spark, f"{folder}/count/kind=dealt").repartition(tasks, "shard")
+        write_cells(dealt.mapInArrow(on_workers(spark, "merge_shards", low, high), CELLS), f"{folder}/terms")
         chosen = _chosen(spark, folder, config)
     with mistakes():
         return FeatureModel.of_counts(config, select(chosen, config, n), n, stats["tokens"])
@@ -74,7 +72,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
 
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
     """The terms among which the vocabulary is: all, or those above a cut-off in cf and enough of those at it."""
-    terms = read_parquet(spark, f"{folder}/terms/kind=terms").select("terms")
+    terms = read_parquet(spark, f"{folder}/terms/kind=terms")
     histogram = read_parquet(spark, f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
     cut, last_tie, above = 0, None, 0
     for row in sorted(histogram.collect(), reverse=True):
@@ -82,19 +80,22 @@ def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCoun
             above += row.terms
             continue
         cut = row.cf
+        terms = terms.where(F.col("most_cf") >= cut)
         wanted = config.max_features - above
         if row.terms > wanted + config.max_features:
             last_tie = _last_tie(terms, cut, wanted)
         break
-    packed = terms.mapInArrow(on_workers(spark, "chosen_terms", cut, last_tie), "terms binary").collect()
-    return merge_counts([table_counts(from_bytes(pa.scalar(bytes(row.terms)))) for row in packed])
+    packed = (
+        terms.select("terms").mapInArrow(on_workers(spark, "chosen_terms", cut, last_tie), "terms binary").collect()
+    )
+    return join_counts([table_counts(from_bytes(pa.scalar(bytes(row.terms)))) for row in packed])
 
 
 def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:
     """A term such that at least `wanted` terms with this cf, and few more, are not after it (None: take them all)."""
     sampler = on_workers(terms.sparkSession, "tie_samples", cf, SAMPLES)
     seen = 0
-    for row in sorted(terms.mapInArrow(sampler, "term binary, terms bigint").collect()):
+    for row in sorted(terms.select("terms").mapInArrow(sampler, "term binary, terms bigint").collect()):
         seen += row.terms
         if seen >= wanted:
             return bytes(row.term)

@@ -17,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from models.counts import BlockCounts, TermCounts, TermTable, merge_counts
+from models.counts import BlockCounts, TermCounts, TermTable, deal_counts, join_counts, merge_counts, take_counts
 from models.features import FeatureConfig, weigh
-from udfs.hashing import content_hash, hash_sum
+from udfs.hashing import hash_sum
 from udfs.records import REJECTS, Layout, parse, slices
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
-BLOCK_BYTES = 16 << 20  # of text that is counted at once
-DEAL_TERMS = 4 << 20  # terms that are dealt at once
+BLOCK_BYTES = 8 << 20  # of text that is counted at once
+HELD_TERMS = 4 << 20  # of blocks' dictionaries that are added up at once
+SHARDS = 256  # to which terms are dealt by hash: a table of one shard's terms fits into a core's cache
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
 Cells = Iterator[pa.RecordBatch]
@@ -103,29 +104,34 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 def counts_table(counts: TermCounts) -> pa.Table:
     """Term counts as the columns term, df, cf."""
-    return pa.table({"term": counts.terms, "df": counts.df, "cf": counts.cf})
+    return pa.table({"term": counts.terms.cast(pa.string()), "df": counts.df, "cf": counts.cf})
 
 
 def table_counts(table: pa.Table) -> TermCounts:
     """The term counts in the columns term, df, cf."""
-    return TermCounts(_column(table, "term"), _column(table, "df").to_numpy(), _column(table, "cf").to_numpy())
+    terms = _column(table, "term").cast(pa.large_string())
+    return TermCounts(terms, _column(table, "df").to_numpy(), _column(table, "cf").to_numpy())
 
 
 # -- count: raw records -> blocks, rejects, stats ---------------------------------------------------------------------
 
 BLOCKS = pa.schema([("block", pa.int64()), ("terms", pa.binary()), ("documents", pa.binary()), ("hashes", pa.binary())])
-COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "block_terms")
+DEALT = pa.schema([("shard", pa.int32()), ("terms", pa.binary())])
+COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "dealt_terms")
 
 
 def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
-    A block's cell holds its dictionary (term, df, cf), its documents (id, label, carried columns, and the dictionary
-    ids and tf of their terms), and the documents' record hashes where they have no id.
+    A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, and the dictionary ids
+    and tf of their terms), and the documents' record hashes where they have no id. The blocks' df and cf are added up
+    for as many as fit, and dealt to shards.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
+    dealt = CellFile("dealt", DEALT, "none")
+    held: list[TermCounts] = []
     stats = dict.fromkeys(COUNT_STATS, 0)
     for raw in _joined(_numbered(batches)):
         parsed = parse(raw, where)
@@ -141,17 +147,32 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
             counted = settings.count(part["text"])
             stats["tokens"] += int(counted.lengths.sum())
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
-            stats["block_terms"] += len(counted.dictionary.df)
             block = {
                 "block": [partition << 32 | blocks.cells],
-                "terms": [to_bytes(counts_table(counted.dictionary))],
+                "terms": [to_bytes(pa.table({"term": counted.dictionary.terms.cast(pa.string())}))],
                 "documents": [to_bytes(_with_counts(part, counted))],
                 "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
             }
             yield blocks.write(pa.table(block, BLOCKS))
+            held.append(counted.dictionary)
+            if sum(len(counts.df) for counts in held) > HELD_TERMS:
+                yield dealt.write(_dealt(held, stats))
+                held = []
+    if held:
+        yield dealt.write(_dealt(held, stats))
+    yield from dealt.close()
     yield from blocks.close()
     yield from rejects.close()
     yield from _stats(stats)
+
+
+def _dealt(held: list[TermCounts], stats: dict[str, int]) -> pa.Table:
+    """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
+    shards = [merge_counts([part]) for part in deal_counts(join_counts(held), SHARDS)]
+    stats["dealt_terms"] += sum(len(counts.df) for counts in shards)
+    rows = [number for number, counts in enumerate(shards) if len(counts.df) or not number]
+    cells = [to_bytes(counts_table(shards[number])) for number in rows]
+    return pa.table({"shard": rows, "terms": cells}, DEALT)
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -202,11 +223,13 @@ def _with_counts(documents: pa.Table, counts: BlockCounts) -> pa.Table:
     return documents.append_column("__length", pa.array(counts.lengths)).drop_columns(["text"])
 
 
-def _block_counts(dictionary: TermCounts, documents: pa.Table) -> BlockCounts:
-    """What `_with_counts` put into a block's documents."""
+def _block_counts(terms: pa.Table, documents: pa.Table) -> BlockCounts:
+    """What `_with_counts` put into a block's documents; df and cf have gone their own way."""
     ids, tf = _column(documents, "__ids"), _column(documents, "__tf")
     lengths = _column(documents, "__length").to_numpy()
     indptr = ids.offsets.to_numpy().astype(np.int64)
+    none = np.empty(0, np.int64)
+    dictionary = TermCounts(_column(terms, "term"), none, none)
     return BlockCounts(dictionary, indptr, ids.values.to_numpy(), tf.values.to_numpy(), lengths)
 
 
@@ -216,56 +239,43 @@ def _stats(stats: dict[str, int]) -> Cells:
     yield from file.close()
 
 
-# -- terms: blocks -> the corpus's terms with df and cf ---------------------------------------------------------------
+# -- terms: shards -> the corpus's terms with df and cf ---------------------------------------------------------------
 
-TERMS = pa.schema([("terms", pa.binary())])
-BUCKETS = "bucket int, terms binary"
+TERMS = pa.schema([("most_cf", pa.int64()), ("terms", pa.binary())])
 
 
-def deal_terms(batches: Iterator[pa.RecordBatch], partition: int, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Deal the terms of a partition's blocks to `buckets` by hash. Adding up here would cost more than it saves."""
-    held: list[pa.Table] = []
+def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float) -> Cells:
+    """Add up the terms of some shards, keep those with low <= df <= high, and count how many have which cf.
+
+    Terms of about the same cf (as many binary digits) lie together, under the highest one among them.
+    """
+    held: dict[int, list[TermCounts]] = {}
     for batch in batches:
-        for cell in batch["terms"]:
-            held.append(from_bytes(cell))
-            if sum(table.num_rows for table in held) > DEAL_TERMS:
-                yield from _dealt(held, buckets)
-                held = []
-    if held:
-        yield from _dealt(held, buckets)
-
-
-def _dealt(tables: list[pa.Table], buckets: int) -> Iterator[pa.RecordBatch]:
-    table = pa.concat_tables(tables).combine_chunks()
-    bucket = (content_hash(table["term"])[:, 0] % np.uint64(buckets)).astype(np.uint32)
-    table = table.take(np.argsort(bucket, kind="stable"))
-    ends = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=buckets))])
-    for number in range(buckets):
-        part = table.slice(ends[number], ends[number + 1] - ends[number])
-        cell = [pa.array([number], pa.int32()), pa.array([to_bytes(part)], pa.binary())]
-        yield pa.RecordBatch.from_arrays(cell, ["bucket", "terms"])
-
-
-def merge_buckets(batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float) -> Cells:
-    """Add up a bucket's terms, keep those with low <= df <= high, and count how many have which cf."""
-    held = [table_counts(from_bytes(cell)) for batch in batches for cell in batch["terms"]]
+        for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
+            held.setdefault(shard, []).append(table_counts(from_bytes(cell)))
     if not held:
         return
-    merged = merge_counts(held)
-    kept = np.flatnonzero((merged.df >= low) & (merged.df <= high))
-    part = TermCounts(merged.terms.take(pa.array(kept)), merged.df[kept], merged.cf[kept])
+    merged = join_counts([_within(merge_counts(parts), low, high) for parts in held.values()])
     terms = CellFile("terms", TERMS, "none")
-    yield terms.write(pa.table({"terms": [to_bytes(counts_table(part))]}, TERMS))
+    digits = np.frexp(merged.cf.astype(np.float64))[1]
+    for each in np.unique(digits):
+        part = take_counts(merged, np.flatnonzero(digits == each))
+        row = {"most_cf": [int(part.cf.max())], "terms": [to_bytes(counts_table(part))]}
+        yield terms.write(pa.table(row, TERMS))
     yield from terms.close()
-    cf, number = np.unique(part.cf, return_counts=True)
+    cf, number = np.unique(merged.cf, return_counts=True)
     histogram = CellFile("histogram", pa.schema([("cf", pa.int64()), ("terms", pa.int64())]))
     yield histogram.write(pa.table({"cf": cf, "terms": number}, histogram.schema))
     yield from histogram.close()
-    yield from _stats({"distinct_terms": len(merged.df)})
+
+
+def _within(counts: TermCounts, low: float, high: float) -> TermCounts:
+    kept = (counts.df >= low) & (counts.df <= high)
+    return counts if kept.all() else take_counts(counts, np.flatnonzero(kept))
 
 
 def tie_samples(batches: Iterator[pa.RecordBatch], partition: int, cf: int, samples: int) -> Iterator[pa.RecordBatch]:
-    """Of each bucket's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
+    """Of each cell's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
     for batch in batches:
         for cell in batch["terms"]:
             counts = table_counts(from_bytes(cell))
@@ -287,9 +297,8 @@ def chosen_terms(
             if last_tie is not None:
                 within = pc.less_equal(counts.terms.cast(pa.large_binary()), pa.scalar(last_tie, pa.large_binary()))
                 keep &= (counts.cf > cf) | within.to_numpy(zero_copy_only=False)
-            rows = np.flatnonzero(keep)
-            part = TermCounts(counts.terms.take(pa.array(rows)), counts.df[rows], counts.cf[rows])
-            yield pa.RecordBatch.from_arrays([pa.array([to_bytes(counts_table(part))], pa.binary())], ["terms"])
+            part = to_bytes(counts_table(take_counts(counts, np.flatnonzero(keep))))
+            yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], ["terms"])
 
 
 # -- repeats: which of equal records without an id is the how many-th ------------------------------------------------
@@ -356,7 +365,7 @@ def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: st
     for batch in batches:
         for row in range(batch.num_rows):
             documents = from_bytes(batch["documents"][row])
-            counts = _block_counts(table_counts(from_bytes(batch["terms"][row])), documents)
+            counts = _block_counts(from_bytes(batch["terms"][row]), documents)
             features = weigh(counts, vocabulary, settings)
             if batch["hashes"][row].is_valid:
                 earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}

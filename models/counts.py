@@ -423,18 +423,77 @@ def _table_size(size: int, entries: int) -> int:
     return size if 2 * entries <= size else 1 << (4 * entries - 1).bit_length()
 
 
+def join_counts(parts: list[TermCounts]) -> TermCounts:
+    """Term counts one after the other; a term that several parts hold is there several times."""
+    if len(parts) == 1:
+        return parts[0]
+    terms = pa.concat_arrays([part.terms for part in parts] or [pa.array([], pa.large_string())])
+    none = np.empty(0, np.int64)
+    df, cf = (np.concatenate([none, *(getattr(part, name) for part in parts)]) for name in ("df", "cf"))
+    return TermCounts(terms, df, cf)
+
+
+def take_counts(counts: TermCounts, rows: np.ndarray) -> TermCounts:
+    """The counts in these rows."""
+    return TermCounts(counts.terms.take(pa.array(rows)), counts.df[rows], counts.cf[rows])
+
+
+def deal_counts(counts: TermCounts, shards: int) -> list[TermCounts]:
+    """Part term counts among shards by a hash of the term, the same for all counts ever dealt to that many."""
+    data, offsets = string_buffers(counts.terms)
+    text, starts, df, cf, ends = _deal(data, offsets, counts.df, counts.cf, shards)
+    terms = large_strings(text, starts)
+    slices = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+    return [TermCounts(terms.slice(begin, end - begin), df[begin:end], cf[begin:end]) for begin, end in slices]
+
+
+@kernel
+def _deal(
+    data: np.ndarray, offsets: np.ndarray, df: np.ndarray, cf: np.ndarray, shards: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Text, offsets, df and cf in order of shards, and the shards' ends: a counting sort."""
+    n = offsets.size - 1
+    shard = np.empty(n, np.int32)
+    ends = np.zeros(shards + 1, np.int64)
+    byte_ends = np.zeros(shards + 1, np.int64)
+    for i in range(n):
+        # Not the hash's lowest bits: a table of one shard's terms goes by those.
+        shard[i] = np.int64(hash64(data, offsets[i], offsets[i + 1]) >> np.uint64(48)) % shards
+        ends[shard[i] + 1] += 1
+        byte_ends[shard[i] + 1] += offsets[i + 1] - offsets[i]
+    for s in range(shards):
+        ends[s + 1] += ends[s]
+        byte_ends[s + 1] += byte_ends[s]
+    text = np.empty(byte_ends[shards], np.uint8)
+    starts = np.empty(n + 1, np.int64)
+    starts[n] = byte_ends[shards]
+    out_df = np.empty(n, np.int64)
+    out_cf = np.empty(n, np.int64)
+    place = ends.copy()
+    at = byte_ends.copy()
+    for i in range(n):
+        s = shard[i]
+        p = place[s]
+        place[s] = p + 1
+        starts[p] = at[s]
+        out_df[p] = df[i]
+        out_cf[p] = cf[i]
+        to = at[s]
+        for k in range(offsets[i], offsets[i + 1]):
+            text[to] = data[k]
+            to += 1
+        at[s] = to
+    return text, starts, out_df, out_cf, ends
+
+
 def merge_counts(parts: list[TermCounts]) -> TermCounts:
     """The sum of term counts: each distinct term once, in order of first appearance, with df and cf added up."""
-    terms = pa.chunked_array([part.terms for part in parts], pa.large_string())
-    data, offsets = string_buffers(terms)
-    slots = np.zeros(_table_size(1, len(terms)), np.uint64)
+    joined = join_counts(parts)
+    data, offsets = string_buffers(joined.terms)
+    slots = np.zeros(_table_size(1, len(joined.terms)), np.uint64)
     group, first = _group(data, offsets[:-1], np.diff(offsets), slots)
-    joined = pa.concat_arrays(terms.chunks) if terms.num_chunks else pa.array([], pa.large_string())
-    return TermCounts(
-        joined.take(pa.array(first)),
-        _add_up(group, np.concatenate([part.df for part in parts] or [np.empty(0, np.int64)]), len(first)),
-        _add_up(group, np.concatenate([part.cf for part in parts] or [np.empty(0, np.int64)]), len(first)),
-    )
+    terms = joined.terms.take(pa.array(first))
+    return TermCounts(terms, _add_up(group, joined.df, len(first)), _add_up(group, joined.cf, len(first)))
 
 
 @kernel

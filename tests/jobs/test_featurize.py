@@ -219,8 +219,8 @@ def test_options_mean_what_the_configuration_says(
 def test_ties_at_the_edge_of_the_vocabulary_go_by_term(
     tmp_path: Path, a_file_a_partition: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More ties than the driver would take, in buckets of their own as in a corpus of millions of terms."""
-    monkeypatch.setattr(stages, "BUCKET_TERMS", 1000)
+    """More ties than the driver would take, in several tasks as in a corpus of millions of terms."""
+    monkeypatch.setattr(stages, "TASK_TERMS", 1000)
     words = np.random.default_rng(5).permutation([f"w{i:05}" for i in range(6000)])
     texts = [" ".join(words[k::40]) + " often often" for k in range(40)]
     table = pa.table({"id": pa.array(range(40)), "text": texts})
@@ -297,7 +297,7 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
     source = write_parts(emails, tmp_path / "in", 2)
     assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
     names = sorted(path.name for path in deaths.iterdir())
-    assert {"count", "deal_terms", "merge_buckets", "write_features"} <= set(names)
+    assert {"count", "merge_shards", "write_features"} <= set(names)
     assert manifest(tmp_path / "out") == manifest(demo / "features")
     assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.counts import BlockCounts, TermCounts, TermTable, count_terms, merge_counts
+from models.counts import BlockCounts, TermCounts, TermTable, count_terms, deal_counts, join_counts, merge_counts
 from udfs.hashing import hash64
 from udfs.text import Spans
 
@@ -274,6 +274,24 @@ def test_law_merged_counts_are_the_sum_of_counters(parts: list[dict[str, tuple[i
         cf.update({term: pair[1] for term, pair in part.items()})
     assert totals(merged) == {term: (df[term], cf[term]) for part in parts for term in part}
     assert merged.terms.to_pylist() == list(dict.fromkeys(term for part in parts for term in part))
+
+
+@few
+@given(st.lists(st.dictionaries(words | st.just(""), st.tuples(st.integers(0, 99), st.integers(0, 99)))))
+def test_law_sums_of_shards_are_the_shards_of_the_sum(parts: list[dict[str, tuple[int, int]]]) -> None:
+    counts = [term_counts(part) for part in parts]
+    dealt = [deal_counts(part, 8) for part in counts]
+    together = deal_counts(join_counts(counts), 8)
+    for number in range(8):
+        merged = merge_counts([shards[number] for shards in dealt])
+        assert totals(merged) == totals(merge_counts([together[number]]))
+    assert sum(len(shard.terms) for shard in together) == sum(map(len, parts))
+
+
+def test_terms_are_dealt_evenly() -> None:
+    counts = term_counts({f"term{number}": (1, 1) for number in range(64_000)})
+    sizes = [len(shard.terms) for shard in deal_counts(counts, 64)]
+    assert 850 < min(sizes) <= max(sizes) < 1150  # 1000 on average, five standard deviations
 
 
 def test_nothing_merged_is_nothing() -> None:
