@@ -157,7 +157,9 @@ def on_workers(spark: SparkSession, function: str, *settings: Any) -> WorkerFunc
 
         use(SparkFiles.get(name))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        yield from getattr(importlib.import_module("jobs.workers"), function)(batches, partition, *settings)
+        workers = importlib.import_module("jobs.workers")
+        workers.keep_memory()
+        yield from getattr(workers, function)(batches, partition, *settings)
 
     return run
 

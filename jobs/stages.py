@@ -7,6 +7,7 @@ vocabulary without a global sort. transform weighs the blocks' counts.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
-from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, from_bytes, table_counts
+from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, unpack_counts
 from models.counts import TermCounts, join_counts
 from models.features import FeatureConfig, FeatureModel, select
 
@@ -73,22 +74,25 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
 def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
     """The terms among which the vocabulary is: all, or those above a cut-off in cf and enough of those at it."""
     terms = read_parquet(spark, f"{folder}/terms/kind=terms")
-    histogram = read_parquet(spark, f"{folder}/terms/kind=histogram").groupBy("cf").agg(F.sum("terms").alias("terms"))
+    histogram: Counter[int] = Counter()
+    for row in read_parquet(spark, f"{folder}/terms/kind=histogram").toLocalIterator():
+        for cf, number in zip(row.cf, row.terms, strict=True):
+            histogram[cf] += number
     cut, last_tie, above = 0, None, 0
-    for row in sorted(histogram.collect(), reverse=True):
-        if config.max_features is None or above + row.terms <= config.max_features:
-            above += row.terms
+    for cf in sorted(histogram, reverse=True):
+        if config.max_features is None or above + histogram[cf] <= config.max_features:
+            above += histogram[cf]
             continue
-        cut = row.cf
+        cut = cf
         terms = terms.where(F.col("most_cf") >= cut)
         wanted = config.max_features - above
-        if row.terms > wanted + config.max_features:
+        if histogram[cf] > wanted + config.max_features:
             last_tie = _last_tie(terms, cut, wanted)
         break
     packed = (
         terms.select("terms").mapInArrow(on_workers(spark, "chosen_terms", cut, last_tie), "terms binary").collect()
     )
-    return join_counts([table_counts(from_bytes(pa.scalar(bytes(row.terms)))) for row in packed])
+    return join_counts([unpack_counts(pa.scalar(bytes(row.terms))) for row in packed])
 
 
 def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.workers import MAGIC, Cells, count, from_bytes, merge_shards, table_counts, write_features
+from jobs.workers import MAGIC, Cells, count, merge_shards, unpack_counts, write_features
 from models.features import FeatureConfig, FeatureModel
 from udfs.records import Layout
 from udfs.text import TextConfig
@@ -39,7 +39,7 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     counted = files(count(iter([pa.record_batch(lines)]), 0, config.to_json(), Layout("text").to_json()))
     blocks, dealt = counted["blocks"], counted["dealt"]
     terms = files(merge_shards(iter(dealt.to_batches()), 0, 1, len(text)))["terms"]
-    model = FeatureModel.of_counts(config, table_counts(from_bytes(terms["terms"][0])), len(text), 0)
+    model = FeatureModel.of_counts(config, unpack_counts(terms["terms"][0]), len(text), 0)
     model.table.save(scratch / "vocabulary.table")
     repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
     batches = blocks.append_column("repeats", repeats).to_batches()

@@ -7,6 +7,7 @@ through Spark's file systems and its commit.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from models.counts import BlockCounts, TermCounts, TermTable, deal_counts, join_counts, merge_counts, take_counts
 from models.features import FeatureConfig, weigh
+from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
 from udfs.records import REJECTS, Layout, parse, slices
 
@@ -26,9 +28,22 @@ MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark writ
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
 HELD_TERMS = 4 << 20  # of blocks' dictionaries that are added up at once
 SHARDS = 256  # to which terms are dealt by hash: a table of one shard's terms fits into a core's cache
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
 Cells = Iterator[pa.RecordBatch]
+
+
+def keep_memory() -> None:
+    """Have this process keep the memory that it frees, up to 256 MB, for its next block.
+
+    Asking the system for fresh, zeroed pages for each block's arrays took a tenth of the CPU time.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc
+        libc.mallopt(M_MMAP_THRESHOLD, 256 << 20)
+        libc.mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 class CellFile:
@@ -102,15 +117,42 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
-def counts_table(counts: TermCounts) -> pa.Table:
-    """Term counts as the columns term, df, cf."""
-    return pa.table({"term": counts.terms.cast(pa.string()), "df": counts.df, "cf": counts.cf})
+def pack(terms: pa.Array, **numbers: np.ndarray) -> bytes:
+    """Terms and non-negative numbers for each as one row of an Arrow IPC stream: the text, the lengths, the numbers.
+
+    Numbers take as few bytes as the largest needs.
+    """
+    text, offsets = string_buffers(terms)
+    columns = [pa.BinaryArray.from_buffers(pa.binary(), 1, [None, _row(text), pa.py_buffer(text)])]
+    for values in (np.diff(offsets), *numbers.values()):
+        narrow = values.astype(np.min_scalar_type(int(values.max(initial=0))))
+        columns.append(pa.ListArray.from_arrays(pa.Array.from_buffers(pa.int32(), 2, [None, _row(values)]), narrow))
+    return to_bytes(pa.table(columns, ["text", "length", *numbers]))
 
 
-def table_counts(table: pa.Table) -> TermCounts:
-    """The term counts in the columns term, df, cf."""
-    terms = _column(table, "term").cast(pa.large_string())
-    return TermCounts(terms, _column(table, "df").to_numpy(), _column(table, "cf").to_numpy())
+def _row(values: np.ndarray) -> pa.Buffer:
+    """The offsets of one list or string that holds all values."""
+    return pa.py_buffer(np.array([0, len(values)], np.int32))
+
+
+def unpack(data: pa.Scalar) -> tuple[pa.Array, list[np.ndarray]]:
+    """The terms (large_string) and numbers (int64) that `pack` wrote."""
+    text, *lists = from_bytes(data).columns
+    length, *numbers = (column.chunk(0).values.to_numpy().astype(np.int64) for column in lists)
+    offsets = np.append(0, np.cumsum(length))
+    terms = pa.LargeStringArray.from_buffers(len(length), pa.py_buffer(offsets), text.chunk(0).buffers()[2])
+    return terms, numbers
+
+
+def pack_counts(counts: TermCounts) -> bytes:
+    """Term counts as bytes."""
+    return pack(counts.terms, df=counts.df, cf=counts.cf)
+
+
+def unpack_counts(data: pa.Scalar) -> TermCounts:
+    """The term counts that `pack_counts` wrote."""
+    terms, (df, cf) = unpack(data)
+    return TermCounts(terms, df, cf)
 
 
 # -- count: raw records -> blocks, rejects, stats ---------------------------------------------------------------------
@@ -149,7 +191,7 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
             block = {
                 "block": [partition << 32 | blocks.cells],
-                "terms": [to_bytes(pa.table({"term": counted.dictionary.terms.cast(pa.string())}))],
+                "terms": [pack(counted.dictionary.terms)],
                 "documents": [to_bytes(_with_counts(part, counted))],
                 "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
             }
@@ -171,7 +213,7 @@ def _dealt(held: list[TermCounts], stats: dict[str, int]) -> pa.Table:
     shards = [merge_counts([part]) for part in deal_counts(join_counts(held), SHARDS)]
     stats["dealt_terms"] += sum(len(counts.df) for counts in shards)
     rows = [number for number, counts in enumerate(shards) if len(counts.df) or not number]
-    cells = [to_bytes(counts_table(shards[number])) for number in rows]
+    cells = [pack_counts(shards[number]) for number in rows]
     return pa.table({"shard": rows, "terms": cells}, DEALT)
 
 
@@ -223,13 +265,13 @@ def _with_counts(documents: pa.Table, counts: BlockCounts) -> pa.Table:
     return documents.append_column("__length", pa.array(counts.lengths)).drop_columns(["text"])
 
 
-def _block_counts(terms: pa.Table, documents: pa.Table) -> BlockCounts:
+def _block_counts(terms: pa.Array, documents: pa.Table) -> BlockCounts:
     """What `_with_counts` put into a block's documents; df and cf have gone their own way."""
     ids, tf = _column(documents, "__ids"), _column(documents, "__tf")
     lengths = _column(documents, "__length").to_numpy()
     indptr = ids.offsets.to_numpy().astype(np.int64)
     none = np.empty(0, np.int64)
-    dictionary = TermCounts(_column(terms, "term"), none, none)
+    dictionary = TermCounts(terms, none, none)
     return BlockCounts(dictionary, indptr, ids.values.to_numpy(), tf.values.to_numpy(), lengths)
 
 
@@ -252,7 +294,7 @@ def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, 
     held: dict[int, list[TermCounts]] = {}
     for batch in batches:
         for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
-            held.setdefault(shard, []).append(table_counts(from_bytes(cell)))
+            held.setdefault(shard, []).append(unpack_counts(cell))
     if not held:
         return
     merged = join_counts([_within(merge_counts(parts), low, high) for parts in held.values()])
@@ -260,12 +302,12 @@ def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, 
     digits = np.frexp(merged.cf.astype(np.float64))[1]
     for each in np.unique(digits):
         part = take_counts(merged, np.flatnonzero(digits == each))
-        row = {"most_cf": [int(part.cf.max())], "terms": [to_bytes(counts_table(part))]}
+        row = {"most_cf": [int(part.cf.max())], "terms": [pack_counts(part)]}
         yield terms.write(pa.table(row, TERMS))
     yield from terms.close()
     cf, number = np.unique(merged.cf, return_counts=True)
-    histogram = CellFile("histogram", pa.schema([("cf", pa.int64()), ("terms", pa.int64())]))
-    yield histogram.write(pa.table({"cf": cf, "terms": number}, histogram.schema))
+    histogram = CellFile("histogram", pa.schema([("cf", pa.list_(pa.int64())), ("terms", pa.list_(pa.int64()))]))
+    yield histogram.write(pa.table({"cf": [cf], "terms": [number]}, histogram.schema))
     yield from histogram.close()
 
 
@@ -278,7 +320,7 @@ def tie_samples(batches: Iterator[pa.RecordBatch], partition: int, cf: int, samp
     """Of each cell's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
     for batch in batches:
         for cell in batch["terms"]:
-            counts = table_counts(from_bytes(cell))
+            counts = unpack_counts(cell)
             ties = counts.terms.take(pa.array(np.flatnonzero(counts.cf == cf))).cast(pa.large_binary())
             step = len(ties) // samples + 1
             chosen = ties.take(pc.array_sort_indices(ties))[step - 1 :: step]
@@ -292,12 +334,12 @@ def chosen_terms(
     """The terms with a larger cf than this, and those with just this one up to `last_tie` (None: all of them)."""
     for batch in batches:
         for cell in batch["terms"]:
-            counts = table_counts(from_bytes(cell))
+            counts = unpack_counts(cell)
             keep = counts.cf >= cf
             if last_tie is not None:
                 within = pc.less_equal(counts.terms.cast(pa.large_binary()), pa.scalar(last_tie, pa.large_binary()))
                 keep &= (counts.cf > cf) | within.to_numpy(zero_copy_only=False)
-            part = to_bytes(counts_table(take_counts(counts, np.flatnonzero(keep))))
+            part = pack_counts(take_counts(counts, np.flatnonzero(keep)))
             yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], ["terms"])
 
 
@@ -365,7 +407,7 @@ def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: st
     for batch in batches:
         for row in range(batch.num_rows):
             documents = from_bytes(batch["documents"][row])
-            counts = _block_counts(from_bytes(batch["terms"][row]), documents)
+            counts = _block_counts(unpack(batch["terms"][row])[0], documents)
             features = weigh(counts, vocabulary, settings)
             if batch["hashes"][row].is_valid:
                 earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}
