@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +26,7 @@ from pyspark.sql.types import (
 
 from jobs.outputs import FileSystem, literal
 from jobs.session import Mistake, log, reason
-from udfs.records import BOM, Layout, csv_columns, field_types
+from udfs.records import BOM, Layout, csv_columns, field_types, plain_path
 
 EXTENSIONS = {
     ".parquet": "parquet",
@@ -48,6 +50,11 @@ NOT_UTF8 = (
     (re.compile(rb"\xff\xfe|\xfe\xff"), "is UTF-16: convert it to UTF-8"),
 )
 NOT_CARRIED = re.compile("interval|variant|void|geo")
+READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
+    r"(?:(.+)\. Could not read footer|(\S+)\. +(.*?) *SQLSTATE)"
+)
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such")  # than by its content
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ def open_corpus(
     types: dict[str, str] = {}
     try:
         if form == "parquet":
-            fields = list(reader.parquet(where).schema.fields)
+            with reading():
+                fields = list(reader.parquet(where).schema.fields)
         elif form == "jsonl":
             lines = _sample(fs, names[0]).removeprefix(BOM).split(b"\n")
             types = field_types(lines[:-1] or lines, {text or "text", id or "id", label or "label"})
@@ -97,6 +105,8 @@ def open_corpus(
             fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0]))]
         else:
             fields = [StructField("text", StringType())]
+    except Mistake:
+        raise
     except Exception as error:
         raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
@@ -146,10 +156,7 @@ def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> Non
         if form in ("csv", "files", "parquet") and name.endswith(CODECS):
             raise Mistake(f"{name} is compressed, which only text and jsonl may be: decompress it")
         if number < CHECKED_FILES and size:
-            try:
-                head = fs.head(name, 16)
-            except Exception as error:
-                raise Mistake(f"{name} cannot be read: {reason(error)}") from None
+            head = _head(fs, name, 16)
             if form == "parquet":
                 if head[:4] not in (b"PAR1", b"PARE"):
                     raise Mistake(f"{name} is not a Parquet file: take it away, or give another --format")
@@ -172,9 +179,43 @@ def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
 def _sample(fs: FileSystem, name: str) -> bytes:
     """The first SAMPLE_BYTES of a file, or more if the first line is longer."""
     size = SAMPLE_BYTES
-    while len(head := fs.head(name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
+    while len(head := _head(fs, name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
         size *= 8
     return head
+
+
+def _head(fs: FileSystem, name: str, size: int) -> bytes:
+    """The first bytes of a file's content; raises Mistake if it cannot be read."""
+    try:
+        return fs.head(name, size)
+    except Exception as error:
+        raise _unreadable(name, reason(error)) from None
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around what reads the input: a file at which Spark fails is a Mistake that names it."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        found = READ_FAILURE.search(text)
+        if not found:
+            raise
+        path, url, hint = found.groups()
+        causes = [reason(Exception(cause)) for cause in re.findall(r"^Caused by: (.*)", text, re.MULTILINE)]
+        plain = [cause for cause in causes if not re.search(r"\w\.\w+\.\w", cause)]  # without Java's names
+        why = hint or ("no footer" if path else (plain or ["unreadable content"])[-1])
+        raise _unreadable(path or unquote(url), why) from None
+
+
+def _unreadable(name: str, why: str) -> Mistake:
+    """What to say of a file that can't be opened, or not be read to its end."""
+    name = plain_path(name)
+    if OTHERWISE_UNREADABLE.search(why):
+        return Mistake(f"--input {name} cannot be read: {why}")
+    remedy = "decompress what is left of it" if name.endswith(CODECS) else "leave it out"
+    return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
 def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:

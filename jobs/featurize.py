@@ -9,7 +9,7 @@ from pathlib import Path
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from jobs.corpus import Corpus, open_corpus
+from jobs.corpus import Corpus, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import FileSystem, Target, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     config = model.config if model else config
 
     with output.staged() as stage:
-        with progress(spark, "count"):
+        with progress(spark, "count"), reading():
             counted = count(spark, stage, config, corpus)
         if counted["rejects"] > options.max_rejects * counted["records"]:
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))

@@ -159,6 +159,11 @@ def _parse_bytes(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     return Parsed(pa.table(columns), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
 
 
+def plain_path(path: str) -> str:
+    """A path as Hadoop writes it, without the scheme if it is local: as one types it."""
+    return re.sub(r"^file:(//)?(?=/)", "", path)
+
+
 def relative_path(path: str, root: str) -> str:
     """A file's path below `root`, both as Hadoop writes them; its name where it is not below."""
     base = root.rstrip("/") + "/"

@@ -209,7 +209,7 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     ("name", "content", "told"),
     [
         ("a.parquet", b"no parquet", "is not a Parquet file"),
-        ("a.parquet", b"PAR1, yet no parquet", "cannot be read as parquet"),
+        ("a.parquet", b"PAR1, yet no parquet", "is truncated or damaged (no footer)"),
         ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
         ("a.jsonl", b"PK\x03\x04", "is a zip"),
         ("a.csv.gz", gzip.compress(b"text\na\n"), "is compressed, which only text and jsonl may be"),

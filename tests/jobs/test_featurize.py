@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import os
@@ -409,6 +410,50 @@ def test_a_failed_run_leaves_the_old_output_as_it_was(
     assert said.out == ""
     one_clear_line(said.err)
     assert code == expected
+
+
+def some_bytes_zeroed(content: bytes) -> bytes:
+    return content[:10] + bytes(20) + content[30:]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "remedy"),
+    [
+        ("a. b%20.txt.gz", lambda content: gzip.compress(content)[:-30], "decompress what is left"),
+        ("a. b%20.txt.bz2", lambda content: bz2.compress(content, 1)[:-30], "decompress what is left"),
+        ("a. b%20.parquet", some_bytes_zeroed, "leave it out"),
+        ("a. b%20.parquet", lambda content: content[:-30], "leave it out"),
+    ],
+)
+def test_a_truncated_or_damaged_file_is_named(
+    name: str, damage: Callable[[bytes], bytes], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{i} {i * i * 7919}" for i in range(20_000)]
+    bad = tmp_path / "in" / name
+    bad.parent.mkdir()
+    if name.endswith(".parquet"):
+        for path, rows in ((bad, 20_000), (bad.with_name("ok.parquet"), 1)):
+            pq.write_table(pa.table({"text": lines[:rows]}), path)
+        bad.write_bytes(damage(bad.read_bytes()))
+    else:
+        bad.write_bytes(damage("".join(line + "\n" for line in lines).encode()))
+        bad.with_name("ok.txt").write_bytes(b"ok\n")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", bad.parent, *outputs) == 2
+    line = one_clear_line(capsys.readouterr().err)
+    assert line.startswith(f"error: --input {bad} is truncated or damaged (")
+    assert remedy in line
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_files_whose_columns_have_different_types_are_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, texts in (("a", ["a"]), ("b", [1])):
+        write_parts(pa.table({"id": ["x"], "text": texts}), tmp_path / "in" / name, 1)
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", tmp_path / "in", *outputs) == 2
+    assert "column [text]. Expected Spark type string, actual Parquet type INT64" in capsys.readouterr().err
 
 
 # Records of every kind.
