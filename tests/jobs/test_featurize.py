@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -306,12 +308,18 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
 ON_A_TERMINAL = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"]
 
 
-def submit(*arguments: object, cwd: Path, master: str, terminal: bool = False) -> subprocess.CompletedProcess[str]:
-    """spark-submit in a process of its own, from the environment that runs the tests; on a terminal if wanted."""
+def submission(*arguments: object, master: str) -> tuple[list[str], dict[str, str]]:
+    """The command of a spark-submit from the environment that runs the tests, and its environment variables."""
     settings = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     command = [Path(sys.executable).parent / "spark-submit", "--master", master, "--conf", "spark.ui.enabled=false"]
+    return [str(part) for part in (*command, *arguments)], settings
+
+
+def submit(*arguments: object, cwd: Path, master: str, terminal: bool = False) -> subprocess.CompletedProcess[str]:
+    """spark-submit in a process of its own; on a terminal if wanted."""
+    command, settings = submission(*arguments, master=master)
     return subprocess.run(
-        [*(ON_A_TERMINAL if terminal else []), *(str(part) for part in (*command, *arguments))],
+        [*(ON_A_TERMINAL if terminal else []), *command],
         cwd=cwd,
         env=settings,
         stdin=subprocess.DEVNULL,
@@ -800,6 +808,59 @@ def test_spark_submit_says_one_line_without_java(options: list[str], code: int, 
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not re.match(NOISE, line)]
     assert told in one_clear_line("\n".join(lines))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def living(session: int) -> dict[int, str]:
+    """The processes of a session, zombies aside, with their command lines."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, _, its = folder.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found[int(folder.name)] = folder.joinpath("cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def wait_until(what: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_path: Path) -> None:
+    """As the terminal sends it, to spark-submit and all that it started, or to the driver's Python alone."""
+    block = "".join(f"w{i * 7919} a b c {i % 977} d e\n" for i in range(40_000))
+    with (tmp_path / "in.txt").open("w") as file:
+        file.writelines([block] * 40)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/precious").write_text("mine")
+    outputs = ("--output", "out", "--model", "model", "--overwrite")
+    command, settings = submission(ROOT / "jobs/featurize.py", "--input", "in.txt", *outputs, master="local[1]")
+    job = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=settings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: [*tmp_path.glob(".out.stage-*/count/_temporary/0/_temporary/*/kind=blocks/*")])
+    if whole_group:
+        os.killpg(job.pid, signal.SIGINT)
+    else:
+        python = [pid for pid, line in living(job.pid).items() if re.match(r"\S*python\S* \S*featurize.py", line)]
+        os.kill(python[0], signal.SIGINT)
+    said = job.communicate(timeout=60)[0]
+    assert job.returncode == 130, said
+    lines = [line for line in said.splitlines() if not re.match(NOISE, line)]
+    assert one_clear_line("\n".join(lines)) == "error: interrupted; the old output is as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out"]
+    assert snapshot(tmp_path / "out") == {"precious": b"mine"}
+    wait_until(lambda: not living(job.pid), 10)
 
 
 def test_spark_submit_shows_live_progress_on_a_terminal(tmp_path: Path) -> None:
