@@ -22,6 +22,7 @@ from jobs.stages import count, fit, load_model, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
 from models.features import FeatureModel
+from udfs.records import REJECTS
 
 
 def main(arguments: list[str]) -> None:
@@ -59,7 +60,8 @@ def main(arguments: list[str]) -> None:
 
         features = f"{stage}/output"
         move_parquet(output.fs, f"{stage}/features/kind=features", features)
-        move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects")
+        if not move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects"):
+            output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
         rows = read_parquet(spark, features)
         check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
         if not rows.count() == written["documents"] == counted["documents"]:

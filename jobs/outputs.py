@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -74,6 +76,11 @@ class FileSystem:
             file = Path(scratch) / "value.json"
             file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
             self.upload(file, path)
+
+    def write_parquet(self, path: str, table: pa.Table) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            pq.write_table(table, Path(scratch) / "table.parquet")
+            self.upload(Path(scratch) / "table.parquet", path)
 
     def head(self, path: str, size: int) -> bytes:
         """The first bytes of a file, decompressed by its name's codec as Spark would."""

@@ -467,6 +467,15 @@ def test_files_whose_columns_have_different_types_are_a_mistake(
 # Records of every kind.
 
 
+REJECT_COLUMNS = [
+    ("source", "string"),
+    ("position", "bigint"),
+    ("reason", "string"),
+    ("kind", "string"),
+    ("bytes", "binary"),
+]
+
+
 def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Path) -> None:
     good = [{"id": f"d{i}", "text": "a b"} for i in range(200)]
     bad = [b"{", b'{"id": "x"', b"", b" ", b'{"id": "r", "text": "caf\xe9 a"}', b'{"id": 7, "text": ["a"]}']
@@ -480,13 +489,7 @@ def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Pa
     assert found["documents"] + found["rejects"] + found["blanks"] == 206
     aside = spark.read.parquet(str(tmp_path / "out/_rejects"))
     fields = [(field.name, field.dataType.simpleString()) for field in aside.schema.fields]
-    assert fields == [
-        ("source", "string"),
-        ("position", "bigint"),
-        ("reason", "string"),
-        ("kind", "string"),
-        ("bytes", "binary"),
-    ]
+    assert fields == REJECT_COLUMNS
     rows = {row.position: row for row in aside.collect()}
     assert sorted(rows) == [200, 201, 204, 205]
     assert {row.kind for position, row in rows.items() if position != 204} == {"reject"}
@@ -497,6 +500,13 @@ def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Pa
     ids = written(tmp_path / "out")["id"].to_pylist()
     assert len(ids) == found["documents"] == 201
     assert "r" in ids
+
+
+def test_rejects_can_be_read_where_there_are_none(spark: Any, demo: Path) -> None:
+    aside = spark.read.parquet(str(demo / "features/_rejects"))
+    fields = [(field.name, field.dataType.simpleString()) for field in aside.schema.fields]
+    assert fields == REJECT_COLUMNS
+    assert aside.count() == 0
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1.9%", 3), ("2%", 0), ("0.02", 0), ("0%", 3), ("100%", 0)])
