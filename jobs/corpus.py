@@ -41,6 +41,7 @@ FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 WHOLE_FILE_LIMIT = 1 << 30  # bytes of a csv or files input, which is read whole
 SAMPLE_BYTES = 1 << 20
+RAW_LOCAL = "org.apache.hadoop.fs.RawLocalFileSystem"
 CHECKED_FILES = 1000  # as many, the largest ones, are opened before the job starts
 NOT_UTF8 = (
     (re.compile(rb"\x1f\x8b"), "is compressed by gzip: name it .gz"),
@@ -54,7 +55,7 @@ READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
     r"(?:(.+)\. Could not read footer|(\S+)\. +(.*?) *SQLSTATE)"
 )
-OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such")  # than by its content
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|URI")  # than by its content
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,12 @@ def open_corpus(
     size = sum(size for _, size in files)
     names = [name for name, _ in sorted(files, key=lambda file: (-file[1], file[0]))]
     form = _format([name for name, _ in files], path) if form == "auto" else form
+    reader = spark.read
+    if any(":" in name.rsplit("/", 1)[-1] for name in names):  # Hadoop takes its local checksum, .a:b.crc, for a URI
+        fs.read_unchecked()
+        reader = reader.option("fs.file.impl", RAW_LOCAL).option("fs.file.impl.disable.cache", True)  # for executors
     _check_files(fs, files, form)
-    reader = spark.read.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
+    reader = reader.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
     where = literal(fs.root)
     types: dict[str, str] = {}
     try:

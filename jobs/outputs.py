@@ -27,6 +27,8 @@ class FileSystem:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        if re.match(r"[^/:]+:[^/]", path):
+            raise Mistake(f"{path} has a colon, so that it is taken for a URI: give the whole path, from / on")
         raw = self.path(path)
         self._fs: Any = raw.getFileSystem(configuration)
         self.root = self._fs.makeQualified(raw).toString()
@@ -64,6 +66,10 @@ class FileSystem:
         while found.hasNext():
             status = found.next()
             yield status.getPath().toString(), status.getLen()
+
+    def read_unchecked(self) -> None:
+        """Let this JVM read local files without the checksums that may lie beside them."""
+        self._fs.setVerifyChecksum(False)
 
     def upload(self, local: Path, target: str) -> None:
         self._fs.copyFromLocalFile(False, True, self.path(local.as_uri()), self.path(target))

@@ -84,6 +84,17 @@ def test_names_are_read_literally(spark: Any, tmp_path: Path) -> None:
     assert all(row["id"] == row["text"] + ".txt" for row in rows)
 
 
+@pytest.mark.parametrize("name", ["2026-11-30T10:00.txt", "a:b.jsonl", "a:b.csv", "a:b.parquet"])
+def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path) -> None:
+    contents = {"txt": b"x\n", "jsonl": b'{"text": "x"}\n', "csv": b"text\nx\n", "parquet": small(text="x")}
+    path = write(tmp_path / "c:d" / name, contents[name.rpartition(".")[2]])
+    for given in (path, path.parent, tmp_path):
+        assert texts(spark, given) == ["x"]
+    (document,) = parsed(open_corpus(spark, str(tmp_path), form="files")).documents.to_pylist()
+    assert document["id"] == f"c:d/{name}"
+    assert "a:b has a colon" in mistake(spark, "a:b")
+
+
 def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "in %41/sub/b c.html", BOM + b"b\r\nB")
     write(tmp_path / "in %41/a.html", b"a")
@@ -192,7 +203,6 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
     assert "2 hidden" in mistake(spark, tmp_path / "hidden")
     assert "nosuch" in mistake(spark, "nosuch://host/in")
     assert "empty" in mistake(spark, "")
-    assert "a:b" in mistake(spark, "a:b")
 
 
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
