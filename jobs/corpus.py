@@ -125,7 +125,11 @@ def open_corpus(
         root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
         max_document_bytes=max_document_bytes,
     )
-    return Corpus(_raw(reader, where, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
+    raw = _raw(reader, where, form, layout)
+    empty = [(b"", name) for name, size in files if not size]
+    if form == "files" and empty:  # Spark does not read them
+        raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
+    return Corpus(raw, layout, id_type, label_name, carried, fs.root, len(files), size)
 
 
 def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, int]]]:

@@ -107,6 +107,18 @@ def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> N
     assert one["id"].to_pylist() == ["b c.html"]
 
 
+def test_an_empty_file_is_an_empty_document(spark: Any, tmp_path: Path) -> None:
+    for name in ("a.html", "b c %20.html", "sub/d.html", ".hidden"):
+        write(tmp_path / name, b"a" if name == "a.html" else b"")
+    found = parsed(open_corpus(spark, str(tmp_path), form="files"))
+    assert found.records == 3
+    assert sorted(found.documents.to_pylist(), key=str) == [
+        {"text": "", "id": "b c %20.html"},
+        {"text": "", "id": "sub/d.html"},
+        {"text": "a", "id": "a.html"},
+    ]
+
+
 def test_extensions_tell_the_format_whatever_their_case(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "A.TXT", b"a")
     write(tmp_path / "sub/b.text.gz", gzip.compress(b"b"))
