@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -87,13 +88,15 @@ class Parsed:
 
 
 class _Aside:
-    """Rejected and repaired records, collected."""
+    """Rejected and repaired records, collected; their sources come as paths, or as URLs as in _metadata.file_path."""
 
-    def __init__(self) -> None:
+    def __init__(self, urls: bool) -> None:
+        self.urls = urls
         self.rows: list[dict[str, object]] = []
         self.rejected = self.repaired = 0
 
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
+        source = plain_path(unquote(source) if self.urls else source)
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
         self.rows.append(row)
         if kind == "reject":
@@ -128,7 +131,7 @@ def parse(raw: pa.Table, layout: Layout) -> Parsed:
     text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, __source,
     and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader drops it.
     """
-    aside = _Aside()
+    aside = _Aside(urls=layout.format not in ("csv", "files"))
     if layout.format == "table":
         return _parse_table(raw, layout, aside)
     if layout.format == "csv":

@@ -95,6 +95,15 @@ def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path) -> N
     assert "a:b has a colon" in mistake(spark, "a:b")
 
 
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv", "parquet", "files"])
+def test_the_source_of_a_reject_is_the_path_as_one_types_it(form: str, spark: Any, tmp_path: Path) -> None:
+    contents = {"jsonl": b'{"text": "a"}\nx\n', "csv": b"text\n\xff\n", "parquet": small(text="too long")}
+    bad = contents.get(form, b"\xff")
+    path = write(tmp_path / f"é a+b%20c%41 #&?.{'txt' if form == 'text' else form}", bad)
+    found = parsed(open_corpus(spark, str(tmp_path), form=form, text="text", max_document_bytes=3))
+    assert found.rejects["source"].to_pylist() == [str(path)]
+
+
 def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "in %41/sub/b c.html", BOM + b"b\r\nB")
     write(tmp_path / "in %41/a.html", b"a")
