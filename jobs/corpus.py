@@ -313,6 +313,11 @@ def _columns(
     carried = [field for field in fields if field not in (text_field, id_field, label_field)]
     own = {"id", "text", "indices", "values", "label", "labels"}
     for field in carried:
+        if field.name.lower() == "text":
+            raise Mistake(
+                f"column {field.name} of --input {path} can't be carried along beside --text {text_field.name}, which "
+                "the job calls text: rename it in the input, or drop it there"
+            )
         if field.name.lower() in own or field.name.startswith("__"):
             raise Mistake(
                 f"column {field.name} of --input {path} would clash with the output's own: rename it in the input"

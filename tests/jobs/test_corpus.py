@@ -289,7 +289,7 @@ def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monke
         ({"text": "a", "indices": 1}, {}, "column indices of --input"),
         ({"text": "a", "Values": 1}, {}, "column Values of --input"),
         ({"text": "a", "__x": 1}, {}, "clash"),
-        ({"text": "a", "body": "b"}, {"text": "body"}, "column text of --input"),
+        ({"text": "a", "body": "b"}, {"text": "body"}, "beside --text body, which the job calls text: rename it"),
         ({"text": "a", "Text": "b"}, {}, "ext"),
     ],
 )
