@@ -40,7 +40,9 @@ EXTENSIONS = {
 FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 WHOLE_FILE_LIMIT = 1 << 30  # bytes of a csv or files input, which is read whole
-SAMPLE_BYTES = 1 << 20
+SAMPLE_BYTES = 1 << 20  # of the largest file
+SMALL_SAMPLE = 1 << 16  # of each of the next largest jsonl files
+SAMPLED_FILES = 20
 RAW_LOCAL = "org.apache.hadoop.fs.RawLocalFileSystem"
 CHECKED_FILES = 1000  # as many, the largest ones, are opened before the job starts
 NOT_UTF8 = (
@@ -103,11 +105,13 @@ def open_corpus(
             with reading():
                 fields = list(reader.parquet(where).schema.fields)
         elif form == "jsonl":
-            lines = _sample(fs, names[0]).removeprefix(BOM).split(b"\n")
-            types = field_types(lines[:-1] or lines, {text or "text", id or "id", label or "label"})
+            sizes = [SAMPLE_BYTES] + [SMALL_SAMPLE] * (SAMPLED_FILES - 1)
+            samples = [_sample(fs, name, size) for name, size in zip(names, sizes, strict=False)]
+            lines = [line for sample in samples for line in sample.removeprefix(BOM).split(b"\n")]
+            types = field_types(lines, {text or "text", id or "id", label or "label"})
             fields = [StructField(name, _parse_datatype_string(kind)) for name, kind in types.items()]
         elif form == "csv":
-            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0]))]
+            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0], SAMPLE_BYTES))]
         else:
             fields = [StructField("text", StringType())]
     except Mistake:
@@ -185,9 +189,8 @@ def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
     return keys != {()}
 
 
-def _sample(fs: FileSystem, name: str) -> bytes:
-    """The first SAMPLE_BYTES of a file, or more if the first line is longer."""
-    size = SAMPLE_BYTES
+def _sample(fs: FileSystem, name: str, size: int) -> bytes:
+    """The first bytes of a file, `size` or more if the first line is longer; the last line may be cut off."""
     while len(head := _head(fs, name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
         size *= 8
     return head

@@ -203,6 +203,19 @@ def test_a_first_line_longer_than_the_sample_is_seen_whole(
     assert [field.name for field in open_corpus(spark, str(tmp_path / "b")).carried] == ["and a long second name"]
 
 
+def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark: Any, tmp_path: Path) -> None:
+    first = json.dumps({"text": "x" * 100, "a": 1}).encode() + b"\n"
+    late = json.dumps({"text": "late", "a": 2, "unseen": {"text": 1}}).encode()
+    write(tmp_path / "large.jsonl", first * 10_000 + late)
+    write(tmp_path / "small.jsonl", b'{"text": "y", "b": "only here"}')
+    found = open_corpus(spark, str(tmp_path))
+    assert [f"{field.name} {field.dataType.simpleString()}" for field in found.carried] == ["a bigint", "b string"]
+    whole = parsed(found)
+    assert whole.rejects.num_rows == 0
+    assert {"text": "late", "a": 2, "b": None} in whole.documents.to_pylist()
+    assert {"text": "y", "a": None, "b": "only here"} in whole.documents.to_pylist()
+
+
 def test_an_id_that_is_the_label_too_is_taken_once(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", b"text,label\na,b\n")
     found = open_corpus(spark, str(tmp_path), id="label")
