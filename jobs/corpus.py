@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from jobs.outputs import FileSystem, literal
 from jobs.session import Mistake, log, reason
-from udfs.records import BOM, Layout, csv_columns, field_types, plain_path
+from udfs.records import BOM, WHOLE_FILE_LIMIT, Layout, csv_columns, field_types, plain_path
 
 EXTENSIONS = {
     ".parquet": "parquet",
@@ -39,7 +39,6 @@ EXTENSIONS = {
 }
 FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
-WHOLE_FILE_LIMIT = 1 << 30  # bytes of a csv or files input, which is read whole
 SAMPLE_BYTES = 1 << 20  # of the largest file
 SMALL_SAMPLE = 1 << 16  # of each of the next largest jsonl files
 SAMPLED_FILES = 20
@@ -166,8 +165,10 @@ def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> Non
                 f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
                 "or convert it to jsonl or parquet"
             )
-        if form in ("csv", "files", "parquet") and name.endswith(CODECS):
-            raise Mistake(f"{name} is compressed, which only text and jsonl may be: decompress it")
+        codecs = {"text": CODECS, "jsonl": CODECS, "csv": (".gz", ".bz2")}.get(form, ())
+        if name.endswith(CODECS) and not name.endswith(codecs):
+            what = f"other than as {' or '.join(codecs)}" if codecs else f"which a {form} file may not be"
+            raise Mistake(f"{name} is compressed, {what}: decompress it")
         if number < CHECKED_FILES and size:
             head = _head(fs, name, 16)
             if form == "parquet":
@@ -206,11 +207,13 @@ def _head(fs: FileSystem, name: str, size: int) -> bytes:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Around what reads the input: a file at which Spark fails is a Mistake that names it."""
+    """Around what reads the input: a file at which Spark or a worker fails is a Mistake that names it."""
     try:
         yield
     except Exception as error:
         text = str(error)
+        if told := re.search(r"udfs\.records\.Unreadable: (.*)", text):
+            raise Mistake(f"--input {told[1]}") from None
         found = READ_FAILURE.search(text)
         if not found:
             raise

@@ -6,11 +6,15 @@ while its raw bytes go aside as "repaired".
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
 import math
 import re
+import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +36,7 @@ REJECTS = pa.schema(
     ]
 )
 KEPT_BYTES = 64 << 10  # of a reject
+WHOLE_FILE_LIMIT = 1 << 30  # bytes of a file that is read whole
 JSON_TYPES = {
     "bigint": pa.int64(),
     "double": pa.float64(),
@@ -39,6 +44,7 @@ JSON_TYPES = {
     "string": pa.string(),
     "array<string>": pa.list_(pa.string()),
 }
+OPENED: dict[str, Callable[[io.BytesIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
 BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
@@ -47,6 +53,10 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _CSV_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n][^,\n]*|)'
 _CSV_RECORD = re.compile(rb"(%b(?:,%b)*)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
 _CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
+
+
+class Unreadable(ValueError):
+    """A file that cannot be read: one line with its path, the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +138,9 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
     """Parse raw records as `open_corpus` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, __source,
-    and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader drops it.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table: the
+    columns, __source, and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader
+    drops it.
     """
     aside = _Aside(urls=layout.format not in ("csv", "files"))
     if layout.format == "table":
@@ -457,6 +468,23 @@ def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
             yield line, None
 
 
+def _decompressed(path: str, content: bytes) -> bytes:
+    """What a file holds, by its name; raises Unreadable where it is damaged or too large."""
+    opened = OPENED.get(path[path.rfind(".") :])
+    if opened is None:
+        return content
+    try:
+        with opened(io.BytesIO(content)) as file:
+            found = file.read(WHOLE_FILE_LIMIT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        remedy = "fetch it again, or decompress what is left of it"
+        raise Unreadable(f"{plain_path(path)} is truncated or damaged ({error}): {remedy}") from None
+    if len(found) > WHOLE_FILE_LIMIT:
+        remedy = "split it, or convert it to jsonl or parquet"
+        raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes when decompressed: {remedy}")
+    return found
+
+
 def csv_columns(content: bytes) -> list[str]:
     """The column names in the header of a CSV file (of which `content` may be the first part).
 
@@ -489,7 +517,7 @@ def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
     records = blanks = 0
     for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):
-        rows = csv_records(content)
+        rows = csv_records(_decompressed(source, content))
         header = next((fields for record, fields in rows if record), None)
         places, wrong = _places(header, names)
         for position, (record, fields) in enumerate(rows):

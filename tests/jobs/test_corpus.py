@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import ctypes
 import gzip
 import json
@@ -216,6 +217,18 @@ def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark
     assert {"text": "y", "a": None, "b": "only here"} in whole.documents.to_pylist()
 
 
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_compressed_csv_is_read(suffix: str, compress: Any, spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / f"a.csv.{suffix}", compress(BOM + b'text,n\n"a\nb",1\n') + compress(b"c,2\n"))
+    write(tmp_path / "b.csv", b"n,text\n3,d\n")
+    found = open_corpus(spark, str(tmp_path))
+    assert sorted(parsed(found).documents.to_pylist(), key=str) == [
+        {"text": "a\nb", "n": "1"},
+        {"text": "c", "n": "2"},
+        {"text": "d", "n": "3"},
+    ]
+
+
 def test_an_id_that_is_the_label_too_is_taken_once(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", b"text,label\na,b\n")
     found = open_corpus(spark, str(tmp_path), id="label")
@@ -256,7 +269,8 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
         ("a.parquet", b"PAR1, yet no parquet", "is truncated or damaged (no footer)"),
         ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
         ("a.jsonl", b"PK\x03\x04", "is a zip"),
-        ("a.csv.gz", gzip.compress(b"text\na\n"), "is compressed, which only text and jsonl may be"),
+        ("a.csv.zst", b"x", "is compressed, other than as .gz or .bz2: decompress it"),
+        ("a.parquet.gz", b"x", "is compressed, which a parquet file may not be: decompress it"),
         ("a.csv", b'"text\na\n', "the header has a quote that is not closed"),
         ("a.csv", b"\n\n", "there is no header"),
         ("a.csv", b"text,id,ID\n", "'id' occurs 2 times in the header"),

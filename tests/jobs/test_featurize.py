@@ -429,6 +429,7 @@ def some_bytes_zeroed(content: bytes) -> bytes:
     [
         ("a. b%20.txt.gz", lambda content: gzip.compress(content)[:-30], "decompress what is left"),
         ("a. b%20.txt.bz2", lambda content: bz2.compress(content, 1)[:-30], "decompress what is left"),
+        ("a. b%20.csv.gz", lambda content: gzip.compress(b"text\n" + content)[:-30], "decompress what is left"),
         ("a. b%20.parquet", some_bytes_zeroed, "leave it out"),
         ("a. b%20.parquet", lambda content: content[:-30], "leave it out"),
     ],
@@ -436,16 +437,16 @@ def some_bytes_zeroed(content: bytes) -> bytes:
 def test_a_truncated_or_damaged_file_is_named(
     name: str, damage: Callable[[bytes], bytes], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = [f"{i} {i * i * 7919}" for i in range(20_000)]
+    lines = [f"{i} {i * i * 7919}" for i in range(80_000)]
     bad = tmp_path / "in" / name
     bad.parent.mkdir()
     if name.endswith(".parquet"):
-        for path, rows in ((bad, 20_000), (bad.with_name("ok.parquet"), 1)):
+        for path, rows in ((bad, 80_000), (bad.with_name("ok.parquet"), 1)):
             pq.write_table(pa.table({"text": lines[:rows]}), path)
         bad.write_bytes(damage(bad.read_bytes()))
     else:
         bad.write_bytes(damage("".join(line + "\n" for line in lines).encode()))
-        bad.with_name("ok.txt").write_bytes(b"ok\n")
+        bad.with_name("ok.csv" if ".csv" in name else "ok.txt").write_bytes(b"text\n")
     outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
     assert featurize("--input", bad.parent, *outputs) == 2
     line = one_clear_line(capsys.readouterr().err)
