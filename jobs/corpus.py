@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +26,7 @@ from pyspark.sql.types import (
 
 from jobs.outputs import FileSystem, literal
 from jobs.session import Mistake, log, reason
-from udfs.records import BOM, Layout, csv_columns, field_types
+from udfs.records import BOM, WHOLE_FILE_LIMIT, Layout, csv_columns, field_types, plain_path
 
 EXTENSIONS = {
     ".parquet": "parquet",
@@ -37,8 +39,10 @@ EXTENSIONS = {
 }
 FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
-WHOLE_FILE_LIMIT = 1 << 30  # bytes of a csv or files input, which is read whole
-SAMPLE_BYTES = 1 << 20
+SAMPLE_BYTES = 1 << 20  # of the largest file
+SMALL_SAMPLE = 1 << 16  # of each of the next largest jsonl files
+SAMPLED_FILES = 20
+RAW_LOCAL = "org.apache.hadoop.fs.RawLocalFileSystem"
 CHECKED_FILES = 1000  # as many, the largest ones, are opened before the job starts
 NOT_UTF8 = (
     (re.compile(rb"\x1f\x8b"), "is compressed by gzip: name it .gz"),
@@ -48,6 +52,11 @@ NOT_UTF8 = (
     (re.compile(rb"\xff\xfe|\xfe\xff"), "is UTF-16: convert it to UTF-8"),
 )
 NOT_CARRIED = re.compile("interval|variant|void|geo")
+READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
+    r"(?:(.+)\. Could not read footer|(\S+)\. +(.*?) *SQLSTATE)"
+)
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|URI")  # than by its content
 
 
 @dataclass(frozen=True)
@@ -82,21 +91,30 @@ def open_corpus(
     size = sum(size for _, size in files)
     names = [name for name, _ in sorted(files, key=lambda file: (-file[1], file[0]))]
     form = _format([name for name, _ in files], path) if form == "auto" else form
+    reader = spark.read
+    if any(":" in name.rsplit("/", 1)[-1] for name in names):  # Hadoop takes its local checksum, .a:b.crc, for a URI
+        fs.read_unchecked()
+        reader = reader.option("fs.file.impl", RAW_LOCAL).option("fs.file.impl.disable.cache", True)  # for executors
     _check_files(fs, files, form)
-    reader = spark.read.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
+    reader = reader.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
     where = literal(fs.root)
     types: dict[str, str] = {}
     try:
         if form == "parquet":
-            fields = list(reader.parquet(where).schema.fields)
+            with reading():
+                fields = list(reader.parquet(where).schema.fields)
         elif form == "jsonl":
-            lines = _sample(fs, names[0]).removeprefix(BOM).split(b"\n")
-            types = field_types(lines[:-1] or lines, {text or "text", id or "id", label or "label"})
+            sizes = [SAMPLE_BYTES] + [SMALL_SAMPLE] * (SAMPLED_FILES - 1)
+            samples = [_sample(fs, name, size) for name, size in zip(names, sizes, strict=False)]
+            lines = [line for sample in samples for line in sample.removeprefix(BOM).split(b"\n")]
+            types = field_types(lines, {text or "text", id or "id", label or "label"})
             fields = [StructField(name, _parse_datatype_string(kind)) for name, kind in types.items()]
         elif form == "csv":
-            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0]))]
+            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0], SAMPLE_BYTES))]
         else:
             fields = [StructField("text", StringType())]
+    except Mistake:
+        raise
     except Exception as error:
         raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
@@ -110,7 +128,11 @@ def open_corpus(
         root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
         max_document_bytes=max_document_bytes,
     )
-    return Corpus(_raw(reader, where, form, layout), layout, id_type, label_name, carried, fs.root, len(files), size)
+    raw = _raw(reader, where, form, layout)
+    empty = [(b"", name) for name, size in files if not size]
+    if form == "files" and empty:  # Spark does not read them
+        raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
+    return Corpus(raw, layout, id_type, label_name, carried, fs.root, len(files), size)
 
 
 def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
@@ -143,13 +165,12 @@ def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> Non
                 f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
                 "or convert it to jsonl or parquet"
             )
-        if form in ("csv", "files", "parquet") and name.endswith(CODECS):
-            raise Mistake(f"{name} is compressed, which only text and jsonl may be: decompress it")
+        codecs = {"text": CODECS, "jsonl": CODECS, "csv": (".gz", ".bz2")}.get(form, ())
+        if name.endswith(CODECS) and not name.endswith(codecs):
+            what = f"other than as {' or '.join(codecs)}" if codecs else f"which a {form} file may not be"
+            raise Mistake(f"{name} is compressed, {what}: decompress it")
         if number < CHECKED_FILES and size:
-            try:
-                head = fs.head(name, 16)
-            except Exception as error:
-                raise Mistake(f"{name} cannot be read: {reason(error)}") from None
+            head = _head(fs, name, 16)
             if form == "parquet":
                 if head[:4] not in (b"PAR1", b"PARE"):
                     raise Mistake(f"{name} is not a Parquet file: take it away, or give another --format")
@@ -169,12 +190,47 @@ def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
     return keys != {()}
 
 
-def _sample(fs: FileSystem, name: str) -> bytes:
-    """The first SAMPLE_BYTES of a file, or more if the first line is longer."""
-    size = SAMPLE_BYTES
-    while len(head := fs.head(name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
+def _sample(fs: FileSystem, name: str, size: int) -> bytes:
+    """The first bytes of a file, `size` or more if the first line is longer; the last line may be cut off."""
+    while len(head := _head(fs, name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
         size *= 8
     return head
+
+
+def _head(fs: FileSystem, name: str, size: int) -> bytes:
+    """The first bytes of a file's content; raises Mistake if it cannot be read."""
+    try:
+        return fs.head(name, size)
+    except Exception as error:
+        raise _unreadable(name, reason(error)) from None
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around what reads the input: a file at which Spark or a worker fails is a Mistake that names it."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if told := re.search(r"udfs\.records\.Unreadable: (.*)", text):
+            raise Mistake(f"--input {told[1]}") from None
+        found = READ_FAILURE.search(text)
+        if not found:
+            raise
+        path, url, hint = found.groups()
+        causes = [reason(Exception(cause)) for cause in re.findall(r"^Caused by: (.*)", text, re.MULTILINE)]
+        plain = [cause for cause in causes if not re.search(r"\w\.\w+\.\w", cause)]  # without Java's names
+        why = hint or ("no footer" if path else (plain or ["unreadable content"])[-1])
+        raise _unreadable(path or unquote(url), why) from None
+
+
+def _unreadable(name: str, why: str) -> Mistake:
+    """What to say of a file that can't be opened, or not be read to its end."""
+    name = plain_path(name)
+    if OTHERWISE_UNREADABLE.search(why):
+        return Mistake(f"--input {name} cannot be read: {why}")
+    remedy = "decompress what is left of it" if name.endswith(CODECS) else "leave it out"
+    return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
 def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
@@ -263,6 +319,11 @@ def _columns(
     carried = [field for field in fields if field not in (text_field, id_field, label_field)]
     own = {"id", "text", "indices", "values", "label", "labels"}
     for field in carried:
+        if field.name.lower() == "text":
+            raise Mistake(
+                f"column {field.name} of --input {path} can't be carried along beside --text {text_field.name}, which "
+                "the job calls text: rename it in the input, or drop it there"
+            )
         if field.name.lower() in own or field.name.startswith("__"):
             raise Mistake(
                 f"column {field.name} of --input {path} would clash with the output's own: rename it in the input"

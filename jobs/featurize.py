@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the middle of an import
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from jobs.corpus import Corpus, open_corpus
+from jobs.corpus import Corpus, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import FileSystem, Target, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
-from jobs.session import Mistake, TooManyRejects, exit_code, spark_session, stop_spark
+from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
 from jobs.stages import count, fit, load_model, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
 from models.features import FeatureModel
+from udfs.records import REJECTS
 
 
 def main(arguments: list[str]) -> None:
@@ -38,8 +42,8 @@ def main(arguments: list[str]) -> None:
     model = load_model(spark, options.apply) if options.apply else None
     config = model.config if model else config
 
-    with output.staged() as stage:
-        with progress(spark, "count"):
+    with output.staged() as stage, no_task_left(spark):
+        with progress(spark, "count"), reading():
             counted = count(spark, stage, config, corpus)
         if counted["rejects"] > options.max_rejects * counted["records"]:
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
@@ -56,7 +60,8 @@ def main(arguments: list[str]) -> None:
 
         features = f"{stage}/output"
         move_parquet(output.fs, f"{stage}/features/kind=features", features)
-        move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects")
+        if not move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects"):
+            output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
         rows = read_parquet(spark, features)
         check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
         if not rows.count() == written["documents"] == counted["documents"]:
@@ -95,6 +100,7 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = exit_code(main, sys.argv[1:])
     stop_spark()
     sys.exit(code)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.session import Mistake, reason
@@ -24,6 +26,8 @@ class FileSystem:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        if re.match(r"[^/:]+:[^/]", path):
+            raise Mistake(f"{path} has a colon, so that it is taken for a URI: give the whole path, from / on")
         raw = self.path(path)
         self._fs: Any = raw.getFileSystem(configuration)
         self.root = self._fs.makeQualified(raw).toString()
@@ -62,6 +66,10 @@ class FileSystem:
             status = found.next()
             yield status.getPath().toString(), status.getLen()
 
+    def read_unchecked(self) -> None:
+        """Let this JVM read local files without the checksums that may lie beside them."""
+        self._fs.setVerifyChecksum(False)
+
     def upload(self, local: Path, target: str) -> None:
         self._fs.copyFromLocalFile(False, True, self.path(local.as_uri()), self.path(target))
 
@@ -73,6 +81,11 @@ class FileSystem:
             file = Path(scratch) / "value.json"
             file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
             self.upload(file, path)
+
+    def write_parquet(self, path: str, table: pa.Table) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            pq.write_table(table, Path(scratch) / "table.parquet")
+            self.upload(Path(scratch) / "table.parquet", path)
 
     def head(self, path: str, size: int) -> bytes:
         """The first bytes of a file, decompressed by its name's codec as Spark would."""

@@ -49,8 +49,10 @@ def write_zip(target: Path, root: Path = ROOT) -> Path:
             copy = tree / file.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        # A process of its own compiles what is missing, in the copy: the user's tree may be read-only.
-        subprocess.run([sys.executable, "-m", "jobs.warm"], cwd=tree, check=True, stdout=sys.stderr)
+        # A process of its own, out of Ctrl-C's reach, compiles what is missing, in the copy: the user's tree may be
+        # read-only.
+        command = [sys.executable, "-m", "jobs.warm"]
+        subprocess.run(command, cwd=tree, check=True, stdout=sys.stderr, start_new_session=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.comment = key.encode()

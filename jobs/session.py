@@ -7,11 +7,14 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +119,7 @@ def spark_session(name: str) -> SparkSession:
     except PySparkRuntimeError as error:
         raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
     log_to_file(spark)
+    interrupt_in_python(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")  # kinds are told apart without a sort
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(64 << 20))
@@ -125,8 +129,50 @@ def spark_session(name: str) -> SparkSession:
     return spark
 
 
+def interrupt_in_python(spark: SparkSession) -> None:
+    """Have Ctrl-C raise KeyboardInterrupt, once, and Java ignore it: cleaning up needs Java's file systems.
+
+    Spark's own handler calls Java in the middle of another call, which fails.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+        jvm: Any = spark.sparkContext._jvm
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("INT"), jvm.sun.misc.SignalHandler.SIG_IGN)
+
+
+@contextmanager
+def no_task_left(spark: SparkSession, patience: float = 10) -> Iterator[None]:
+    """If the block fails, cancel its jobs and wait for their tasks, which would write into what is deleted next."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # Java may be gone
+            spark.sparkContext.cancelAllJobs()
+            deadline = time.monotonic() + patience
+            while _running_tasks(spark) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        raise
+
+
+def _running_tasks(spark: SparkSession) -> int:
+    scheduler: Any = spark.sparkContext._jsc.sc().taskScheduler()
+    tasks = scheduler.runningTasksByExecutors().valuesIterator()
+    found = 0
+    while tasks.hasNext():
+        found += tasks.next()
+    return found
+
+
 def log_to_file(spark: SparkSession) -> None:
-    """Send the driver's Java log to a file of this user where Spark would print it on the terminal by default."""
+    """Send the driver's Java log and stderr to a file of this user where Spark would print both on the terminal.
+
+    A worker in the driver's process prints there too: a traceback where its task is cancelled.
+    """
     jvm: Any = spark.sparkContext._jvm
     location = str(
         jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource()
@@ -143,6 +189,8 @@ def log_to_file(spark: SparkSession) -> None:
     )
     jvm.java.lang.System.setProperty("textmill.log", str(path))
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(settings.as_uri()))
+    stream = jvm.java.io.FileOutputStream(str(path), True)
+    jvm.java.lang.System.setErr(jvm.java.io.PrintStream(stream, True))
     os.environ["TEXTMILL_LOG"] = str(path)
 
 
@@ -196,6 +244,8 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
     """Run a job; its failure is one line on stderr: 2 the user's mistake, 3 too many rejects, 1 anything else."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for handler in logging.root.handlers:
+        handler.addFilter(_not_raised_too)
     try:
         job(arguments)
         return 0
@@ -209,6 +259,11 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
         message, code = failure(error), 1
     print(f"error: {message}", file=sys.stderr)
     return code
+
+
+def _not_raised_too(record: logging.LogRecord) -> bool:
+    """Whether this is no log record of py4j, which raises what it logs."""
+    return record.module not in ("java_gateway", "clientserver")
 
 
 def failure(error: Exception) -> str:

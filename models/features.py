@@ -126,6 +126,11 @@ class FeatureConfig:
         """
         low = self.min_df * n if isinstance(self.min_df, float) else self.min_df
         high = self.max_df * n if isinstance(self.max_df, float) else self.max_df
+        if low > n:
+            raise ValueError(
+                f"min-df {self.min_df} is more than the number of documents, {n}: give at most {n}, or a share of them "
+                "such as 0.01"
+            )
         if high < low:
             raise ValueError(
                 f"max-df {self.max_df} is {high:g} of {n} documents, below min-df {self.min_df} = {low:g}: "

@@ -6,13 +6,18 @@ while its raw bytes go aside as "repaired".
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
 import math
 import re
+import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +36,7 @@ REJECTS = pa.schema(
     ]
 )
 KEPT_BYTES = 64 << 10  # of a reject
+WHOLE_FILE_LIMIT = 1 << 30  # bytes of a file that is read whole
 JSON_TYPES = {
     "bigint": pa.int64(),
     "double": pa.float64(),
@@ -38,6 +44,7 @@ JSON_TYPES = {
     "string": pa.string(),
     "array<string>": pa.list_(pa.string()),
 }
+OPENED: dict[str, Callable[[io.BytesIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
 BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
@@ -46,6 +53,10 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _CSV_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n][^,\n]*|)'
 _CSV_RECORD = re.compile(rb"(%b(?:,%b)*)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
 _CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
+
+
+class Unreadable(ValueError):
+    """A file that cannot be read: one line with its path, the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +98,15 @@ class Parsed:
 
 
 class _Aside:
-    """Rejected and repaired records, collected."""
+    """Rejected and repaired records, collected; their sources come as paths, or as URLs as in _metadata.file_path."""
 
-    def __init__(self) -> None:
+    def __init__(self, urls: bool) -> None:
+        self.urls = urls
         self.rows: list[dict[str, object]] = []
         self.rejected = self.repaired = 0
 
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
+        source = plain_path(unquote(source) if self.urls else source)
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
         self.rows.append(row)
         if kind == "reject":
@@ -125,10 +138,11 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
     """Parse raw records as `open_corpus` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file), source. table: the columns, __source,
-    and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader drops it.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table: the
+    columns, __source, and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader
+    drops it.
     """
-    aside = _Aside()
+    aside = _Aside(urls=layout.format not in ("csv", "files"))
     if layout.format == "table":
         return _parse_table(raw, layout, aside)
     if layout.format == "csv":
@@ -157,6 +171,11 @@ def _parse_bytes(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
         columns["id"] = pa.array([relative_path(sources[i], layout.root) for i in kept], pa.string())
     hashes = None if files else content_hash(values)
     return Parsed(pa.table(columns), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
+
+
+def plain_path(path: str) -> str:
+    """A path as Hadoop writes it, without the scheme if it is local: as one types it."""
+    return re.sub(r"^file:(//)?(?=/)", "", path)
 
 
 def relative_path(path: str, root: str) -> str:
@@ -449,6 +468,23 @@ def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
             yield line, None
 
 
+def _decompressed(path: str, content: bytes) -> bytes:
+    """What a file holds, by its name; raises Unreadable where it is damaged or too large."""
+    opened = OPENED.get(path[path.rfind(".") :])
+    if opened is None:
+        return content
+    try:
+        with opened(io.BytesIO(content)) as file:
+            found = file.read(WHOLE_FILE_LIMIT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        remedy = "fetch it again, or decompress what is left of it"
+        raise Unreadable(f"{plain_path(path)} is truncated or damaged ({error}): {remedy}") from None
+    if len(found) > WHOLE_FILE_LIMIT:
+        remedy = "split it, or convert it to jsonl or parquet"
+        raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes when decompressed: {remedy}")
+    return found
+
+
 def csv_columns(content: bytes) -> list[str]:
     """The column names in the header of a CSV file (of which `content` may be the first part).
 
@@ -481,7 +517,7 @@ def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
     records = blanks = 0
     for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):
-        rows = csv_records(content)
+        rows = csv_records(_decompressed(source, content))
         header = next((fields for record, fields in rows if record), None)
         places, wrong = _places(header, names)
         for position, (record, fields) in enumerate(rows):

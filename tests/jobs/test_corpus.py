@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import ctypes
 import gzip
 import json
@@ -84,6 +85,26 @@ def test_names_are_read_literally(spark: Any, tmp_path: Path) -> None:
     assert all(row["id"] == row["text"] + ".txt" for row in rows)
 
 
+@pytest.mark.parametrize("name", ["2026-11-30T10:00.txt", "a:b.jsonl", "a:b.csv", "a:b.parquet"])
+def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path) -> None:
+    contents = {"txt": b"x\n", "jsonl": b'{"text": "x"}\n', "csv": b"text\nx\n", "parquet": small(text="x")}
+    path = write(tmp_path / "c:d" / name, contents[name.rpartition(".")[2]])
+    for given in (path, path.parent, tmp_path):
+        assert texts(spark, given) == ["x"]
+    (document,) = parsed(open_corpus(spark, str(tmp_path), form="files")).documents.to_pylist()
+    assert document["id"] == f"c:d/{name}"
+    assert "a:b has a colon" in mistake(spark, "a:b")
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv", "parquet", "files"])
+def test_the_source_of_a_reject_is_the_path_as_one_types_it(form: str, spark: Any, tmp_path: Path) -> None:
+    contents = {"jsonl": b'{"text": "a"}\nx\n', "csv": b"text\n\xff\n", "parquet": small(text="too long")}
+    bad = contents.get(form, b"\xff")
+    path = write(tmp_path / f"é a+b%20c%41 #&?.{'txt' if form == 'text' else form}", bad)
+    found = parsed(open_corpus(spark, str(tmp_path), form=form, text="text", max_document_bytes=3))
+    assert found.rejects["source"].to_pylist() == [str(path)]
+
+
 def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "in %41/sub/b c.html", BOM + b"b\r\nB")
     write(tmp_path / "in %41/a.html", b"a")
@@ -94,6 +115,18 @@ def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> N
     ]
     one = parsed(open_corpus(spark, str(tmp_path / "in %41/sub/b c.html"), form="files")).documents
     assert one["id"].to_pylist() == ["b c.html"]
+
+
+def test_an_empty_file_is_an_empty_document(spark: Any, tmp_path: Path) -> None:
+    for name in ("a.html", "b c %20.html", "sub/d.html", ".hidden"):
+        write(tmp_path / name, b"a" if name == "a.html" else b"")
+    found = parsed(open_corpus(spark, str(tmp_path), form="files"))
+    assert found.records == 3
+    assert sorted(found.documents.to_pylist(), key=str) == [
+        {"text": "", "id": "b c %20.html"},
+        {"text": "", "id": "sub/d.html"},
+        {"text": "a", "id": "a.html"},
+    ]
 
 
 def test_extensions_tell_the_format_whatever_their_case(spark: Any, tmp_path: Path) -> None:
@@ -171,6 +204,31 @@ def test_a_first_line_longer_than_the_sample_is_seen_whole(
     assert [field.name for field in open_corpus(spark, str(tmp_path / "b")).carried] == ["and a long second name"]
 
 
+def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark: Any, tmp_path: Path) -> None:
+    first = json.dumps({"text": "x" * 100, "a": 1}).encode() + b"\n"
+    late = json.dumps({"text": "late", "a": 2, "unseen": {"text": 1}}).encode()
+    write(tmp_path / "large.jsonl", first * 10_000 + late)
+    write(tmp_path / "small.jsonl", b'{"text": "y", "b": "only here"}')
+    found = open_corpus(spark, str(tmp_path))
+    assert [f"{field.name} {field.dataType.simpleString()}" for field in found.carried] == ["a bigint", "b string"]
+    whole = parsed(found)
+    assert whole.rejects.num_rows == 0
+    assert {"text": "late", "a": 2, "b": None} in whole.documents.to_pylist()
+    assert {"text": "y", "a": None, "b": "only here"} in whole.documents.to_pylist()
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_compressed_csv_is_read(suffix: str, compress: Any, spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / f"a.csv.{suffix}", compress(BOM + b'text,n\n"a\nb",1\n') + compress(b"c,2\n"))
+    write(tmp_path / "b.csv", b"n,text\n3,d\n")
+    found = open_corpus(spark, str(tmp_path))
+    assert sorted(parsed(found).documents.to_pylist(), key=str) == [
+        {"text": "a\nb", "n": "1"},
+        {"text": "c", "n": "2"},
+        {"text": "d", "n": "3"},
+    ]
+
+
 def test_an_id_that_is_the_label_too_is_taken_once(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", b"text,label\na,b\n")
     found = open_corpus(spark, str(tmp_path), id="label")
@@ -192,7 +250,6 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
     assert "2 hidden" in mistake(spark, tmp_path / "hidden")
     assert "nosuch" in mistake(spark, "nosuch://host/in")
     assert "empty" in mistake(spark, "")
-    assert "a:b" in mistake(spark, "a:b")
 
 
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
@@ -209,10 +266,11 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     ("name", "content", "told"),
     [
         ("a.parquet", b"no parquet", "is not a Parquet file"),
-        ("a.parquet", b"PAR1, yet no parquet", "cannot be read as parquet"),
+        ("a.parquet", b"PAR1, yet no parquet", "is truncated or damaged (no footer)"),
         ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
         ("a.jsonl", b"PK\x03\x04", "is a zip"),
-        ("a.csv.gz", gzip.compress(b"text\na\n"), "is compressed, which only text and jsonl may be"),
+        ("a.csv.zst", b"x", "is compressed, other than as .gz or .bz2: decompress it"),
+        ("a.parquet.gz", b"x", "is compressed, which a parquet file may not be: decompress it"),
         ("a.csv", b'"text\na\n', "the header has a quote that is not closed"),
         ("a.csv", b"\n\n", "there is no header"),
         ("a.csv", b"text,id,ID\n", "'id' occurs 2 times in the header"),
@@ -258,7 +316,7 @@ def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monke
         ({"text": "a", "indices": 1}, {}, "column indices of --input"),
         ({"text": "a", "Values": 1}, {}, "column Values of --input"),
         ({"text": "a", "__x": 1}, {}, "clash"),
-        ({"text": "a", "body": "b"}, {"text": "body"}, "column text of --input"),
+        ({"text": "a", "body": "b"}, {"text": "body"}, "beside --text body, which the job calls text: rename it"),
         ({"text": "a", "Text": "b"}, {}, "ext"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import gzip
 import json
 import os
@@ -10,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -305,12 +308,18 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
 ON_A_TERMINAL = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"]
 
 
-def submit(*arguments: object, cwd: Path, master: str, terminal: bool = False) -> subprocess.CompletedProcess[str]:
-    """spark-submit in a process of its own, from the environment that runs the tests; on a terminal if wanted."""
+def submission(*arguments: object, master: str) -> tuple[list[str], dict[str, str]]:
+    """The command of a spark-submit from the environment that runs the tests, and its environment variables."""
     settings = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     command = [Path(sys.executable).parent / "spark-submit", "--master", master, "--conf", "spark.ui.enabled=false"]
+    return [str(part) for part in (*command, *arguments)], settings
+
+
+def submit(*arguments: object, cwd: Path, master: str, terminal: bool = False) -> subprocess.CompletedProcess[str]:
+    """spark-submit in a process of its own; on a terminal if wanted."""
+    command, settings = submission(*arguments, master=master)
     return subprocess.run(
-        [*(ON_A_TERMINAL if terminal else []), *(str(part) for part in (*command, *arguments))],
+        [*(ON_A_TERMINAL if terminal else []), *command],
         cwd=cwd,
         env=settings,
         stdin=subprocess.DEVNULL,
@@ -411,7 +420,61 @@ def test_a_failed_run_leaves_the_old_output_as_it_was(
     assert code == expected
 
 
+def some_bytes_zeroed(content: bytes) -> bytes:
+    return content[:10] + bytes(20) + content[30:]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "remedy"),
+    [
+        ("a. b%20.txt.gz", lambda content: gzip.compress(content)[:-30], "decompress what is left"),
+        ("a. b%20.txt.bz2", lambda content: bz2.compress(content, 1)[:-30], "decompress what is left"),
+        ("a. b%20.csv.gz", lambda content: gzip.compress(b"text\n" + content)[:-30], "decompress what is left"),
+        ("a. b%20.parquet", some_bytes_zeroed, "leave it out"),
+        ("a. b%20.parquet", lambda content: content[:-30], "leave it out"),
+    ],
+)
+def test_a_truncated_or_damaged_file_is_named(
+    name: str, damage: Callable[[bytes], bytes], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{i} {i * i * 7919}" for i in range(80_000)]
+    bad = tmp_path / "in" / name
+    bad.parent.mkdir()
+    if name.endswith(".parquet"):
+        for path, rows in ((bad, 80_000), (bad.with_name("ok.parquet"), 1)):
+            pq.write_table(pa.table({"text": lines[:rows]}), path)
+        bad.write_bytes(damage(bad.read_bytes()))
+    else:
+        bad.write_bytes(damage("".join(line + "\n" for line in lines).encode()))
+        bad.with_name("ok.csv" if ".csv" in name else "ok.txt").write_bytes(b"text\n")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", bad.parent, *outputs) == 2
+    line = one_clear_line(capsys.readouterr().err)
+    assert line.startswith(f"error: --input {bad} is truncated or damaged (")
+    assert remedy in line
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_files_whose_columns_have_different_types_are_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, texts in (("a", ["a"]), ("b", [1])):
+        write_parts(pa.table({"id": ["x"], "text": texts}), tmp_path / "in" / name, 1)
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", tmp_path / "in", *outputs) == 2
+    assert "column [text]. Expected Spark type string, actual Parquet type INT64" in capsys.readouterr().err
+
+
 # Records of every kind.
+
+
+REJECT_COLUMNS = [
+    ("source", "string"),
+    ("position", "bigint"),
+    ("reason", "string"),
+    ("kind", "string"),
+    ("bytes", "binary"),
+]
 
 
 def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Path) -> None:
@@ -427,13 +490,7 @@ def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Pa
     assert found["documents"] + found["rejects"] + found["blanks"] == 206
     aside = spark.read.parquet(str(tmp_path / "out/_rejects"))
     fields = [(field.name, field.dataType.simpleString()) for field in aside.schema.fields]
-    assert fields == [
-        ("source", "string"),
-        ("position", "bigint"),
-        ("reason", "string"),
-        ("kind", "string"),
-        ("bytes", "binary"),
-    ]
+    assert fields == REJECT_COLUMNS
     rows = {row.position: row for row in aside.collect()}
     assert sorted(rows) == [200, 201, 204, 205]
     assert {row.kind for position, row in rows.items() if position != 204} == {"reject"}
@@ -444,6 +501,13 @@ def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Pa
     ids = written(tmp_path / "out")["id"].to_pylist()
     assert len(ids) == found["documents"] == 201
     assert "r" in ids
+
+
+def test_rejects_can_be_read_where_there_are_none(spark: Any, demo: Path) -> None:
+    aside = spark.read.parquet(str(demo / "features/_rejects"))
+    fields = [(field.name, field.dataType.simpleString()) for field in aside.schema.fields]
+    assert fields == REJECT_COLUMNS
+    assert aside.count() == 0
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1.9%", 3), ("2%", 0), ("0.02", 0), ("0%", 3), ("100%", 0)])
@@ -755,6 +819,59 @@ def test_spark_submit_says_one_line_without_java(options: list[str], code: int, 
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not re.match(NOISE, line)]
     assert told in one_clear_line("\n".join(lines))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def living(session: int) -> dict[int, str]:
+    """The processes of a session, zombies aside, with their command lines."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, _, its = folder.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found[int(folder.name)] = folder.joinpath("cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def wait_until(what: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_path: Path) -> None:
+    """As the terminal sends it, to spark-submit and all that it started, or to the driver's Python alone."""
+    block = "".join(f"w{i * 7919} a b c {i % 977} d e\n" for i in range(40_000))
+    with (tmp_path / "in.txt").open("w") as file:
+        file.writelines([block] * 40)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/precious").write_text("mine")
+    outputs = ("--output", "out", "--model", "model", "--overwrite")
+    command, settings = submission(ROOT / "jobs/featurize.py", "--input", "in.txt", *outputs, master="local[1]")
+    job = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=settings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: [*tmp_path.glob(".out.stage-*/count/_temporary/0/_temporary/*/kind=blocks/*")])
+    if whole_group:
+        os.killpg(job.pid, signal.SIGINT)
+    else:
+        python = [pid for pid, line in living(job.pid).items() if re.match(r"\S*python\S* \S*featurize.py", line)]
+        os.kill(python[0], signal.SIGINT)
+    said = job.communicate(timeout=60)[0]
+    assert job.returncode == 130, said
+    lines = [line for line in said.splitlines() if not re.match(NOISE, line)]
+    assert one_clear_line("\n".join(lines)) == "error: interrupted; the old output is as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out"]
+    assert snapshot(tmp_path / "out") == {"precious": b"mine"}
+    wait_until(lambda: not living(job.pid), 10)
 
 
 def test_spark_submit_shows_live_progress_on_a_terminal(tmp_path: Path) -> None:

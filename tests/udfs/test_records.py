@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import math
 import time
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from udfs import records
 from udfs.records import (
     BOM,
     JSON_TYPES,
@@ -23,6 +26,7 @@ from udfs.records import (
     REJECTS,
     Layout,
     Parsed,
+    Unreadable,
     csv_columns,
     csv_records,
     decode,
@@ -219,7 +223,7 @@ def test_a_repaired_line_is_kept_and_its_bytes_lie_aside() -> None:
     assert texts(found) == ["good", "caf\ufffd ok", "\ufffd", "\ufffd\ufffd\ufffd"]
     assert found.repaired == 3
     row = found.rejects.to_pylist()[0]
-    assert (row["source"], row["position"], row["kind"], row["bytes"]) == ("file:/in", 1, "repaired", b"caf\xe9 ok")
+    assert (row["source"], row["position"], row["kind"], row["bytes"]) == ("/in", 1, "repaired", b"caf\xe9 ok")
 
 
 def test_a_document_above_the_limit_is_one_reject_with_its_first_64_kb_as_they_came() -> None:
@@ -472,8 +476,8 @@ def test_a_file_above_the_limit_or_with_bad_bytes_is_told() -> None:
         {"text": "", "id": "f3"},
     ]
     assert [(row["source"], row["kind"]) for row in found.rejects.to_pylist()] == [
-        ("file:/in/f1", "reject"),
-        ("file:/in/f2", "repaired"),
+        ("/in/f1", "reject"),
+        ("/in/f2", "repaired"),
     ]
 
 
@@ -603,3 +607,12 @@ def test_law_slices_cover_all_rows_and_keep_to_the_limit(sizes: list[int], limit
     parts = list(slices(rows, limit))
     assert [i for begin, end in parts for i in range(begin, end)] == list(range(len(sizes)))
     assert all(end == begin + 1 or sum(sizes[begin:end]) <= limit for begin, end in parts)
+
+
+def test_a_compressed_csv_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "WHOLE_FILE_LIMIT", 20)
+    for size, told in ((15, None), (16, "/in/a.csv.gz has more than 20 bytes when decompressed: split it, or convert")):
+        content = gzip.compress(b"text\n" + b"x" * size)
+        raw = pa.table({"bytes": [content], "source": ["file:/in/a.csv.gz"]})
+        with pytest.raises(Unreadable, match=told) if told else contextlib.nullcontext():
+            assert parse(raw, Layout("csv")).records == 1
