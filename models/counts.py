@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
-from udfs.hashing import hash64, same_bytes, word_at
+from udfs.hashing import hash64, prefetch, same_bytes, word_at
 from udfs.text import Spans
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
 _ENTRY = np.uint64(0x00000000FFFFFFFF)
 _SPACE = np.uint8(32)
+_AHEAD = 64  # look-ups under way at once
 
 
 @dataclass(frozen=True)
@@ -290,15 +291,27 @@ def _find_each(
     starts: np.ndarray,
     lengths: np.ndarray,
 ) -> np.ndarray:
+    """The entry of each value or -1. What look-ups read, seldom in a cache, is asked for some values ahead."""
     n = offsets.size - 1
-    first = np.empty(n, np.uint64)
-    for i in range(n):  # no branch depends on what is loaded here, so the loads overlap
-        first[i] = slots[hash64(data, offsets[i], offsets[i + 1]) & np.uint64(slots.size - 1)]
-    found = np.full(n, -1, np.int32)
-    for i in range(n):
-        if first[i]:
-            entry, _ = _find(data, offsets[i], offsets[i + 1], slots, table_data, starts, lengths)
-            found[i] = entry
+    mask = np.uint64(slots.size - 1)
+    found = np.empty(n, np.int32)
+    hashes = np.empty(_AHEAD, np.uint64)
+    for begin in range(0, n, _AHEAD):
+        many = min(_AHEAD, n - begin)
+        for k in range(many):
+            hashes[k] = hash64(data, offsets[begin + k], offsets[begin + k + 1])
+            prefetch(slots, np.int64(hashes[k] & mask))
+        for k in range(many):
+            slot = slots[hashes[k] & mask]
+            if slot and slot & _TAG == hashes[k] & _TAG:
+                prefetch(starts, np.int64(slot & _ENTRY) - 1)
+                prefetch(lengths, np.int64(slot & _ENTRY) - 1)
+        for k in range(many):
+            slot = slots[hashes[k] & mask]
+            if slot and slot & _TAG == hashes[k] & _TAG:
+                prefetch(table_data, starts[np.int64(slot & _ENTRY) - 1])
+        for i in range(begin, begin + many):
+            found[i], _ = _find(data, offsets[i], offsets[i + 1], slots, table_data, starts, lengths)
     return found
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from udfs.arrays import string_buffers
@@ -24,6 +25,21 @@ def load64(typingctx, array, index):  # type: ignore[no-untyped-def]
         return word
 
     return types.uint64(array, types.int64), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):  # type: ignore[no-untyped-def]
+    """Ask for the cache line of a one-dimensional contiguous array's element; harmless at any index."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type] + [ir.IntType(32)] * 3)
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, *(ir.Constant(ir.IntType(32), k) for k in (0, 3, 1))])  # to read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
 
 
 @kernel
