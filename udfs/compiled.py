@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
 import numba
@@ -22,6 +26,26 @@ def kernel(function: F) -> F:
     run by a user without a home) it raises, and the kernel is compiled anew in each process instead.
     """
     try:
-        return numba.njit(function, cache=True, nogil=True, error_model="numpy")
-    except RuntimeError:
+        compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
+        # numba takes a cache for fresh while the kernel's own file is as it was, but other files' code is in it too.
+        compiled._cache._cache_file._source_stamp = compiled.stamp = _stamp(function)
+        return compiled
+    except (RuntimeError, AttributeError):
         return numba.njit(function, nogil=True, error_model="numpy")
+
+
+def _stamp(function: Callable[..., object]) -> str:
+    """A hash of the source of the function's module and of those whose kernels or intrinsics it calls."""
+    state = hashlib.sha256(_source(function.__module__))
+    for name in function.__code__.co_names:
+        called = function.__globals__.get(name)
+        if stamp := getattr(called, "stamp", None):
+            state.update(stamp.encode())
+        elif isinstance(called, numba.core.extending._Intrinsic):
+            state.update(_source(called.__module__))
+    return state.hexdigest()
+
+
+@cache
+def _source(module: str) -> bytes:
+    return inspect.getsource(sys.modules[module]).encode()
