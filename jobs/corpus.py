@@ -285,7 +285,7 @@ def _columns(
             same = ", ".join(other for other in names if other.lower() == name.lower())
             raise Mistake(f"--input {path} has columns {same}, which differ only in case: rename one")
     of: dict[str, StructField | None] = {}
-    asked_for = {"text": text, "id": id, "label": label}
+    asked_for = {"text": text or "text", "id": id, "label": label}
     taken = [name.lower() for name in asked_for.values() if name]
     for name in taken:
         if taken.count(name) > 1:

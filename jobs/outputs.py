@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import tempfile
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.session import Mistake, reason
 from jobs.workers import MAGIC
+from udfs.records import plain_path
 
 
 class FileSystem:
@@ -105,16 +107,25 @@ class FileSystem:
             stream.close()
 
 
+def file_system(spark: SparkSession, path: str, option: str) -> FileSystem:
+    """The file system behind an option's path; raises Mistake if there is none or it can't be reached."""
+    try:
+        fs = FileSystem(spark, path)
+        fs.exists(fs.root)
+    except Mistake:
+        raise
+    except Exception as error:  # no such scheme, no such name node: Java's words for it
+        raise Mistake(f"{option} {path}: {reason(error)}") from None
+    return fs
+
+
 class Target:
     """One output folder: what lies there, a stage beside it, and the swap."""
 
     def __init__(self, spark: SparkSession, path: str, option: str, overwrite: bool) -> None:
         """Raises Mistake if the folder exists and may not be replaced, is a file, or its parent can't be written."""
         self.option = option
-        try:
-            self.fs = FileSystem(spark, path)
-        except Exception as error:  # no such scheme, no such name node: Java's words for it
-            raise Mistake(f"{option} {path}: {reason(error)}") from None
+        self.fs = file_system(spark, path, option)
         self.path = self.fs.root.rstrip("/")
         self.parent, self.name = posixpath.split(self.path)
         if not self.name or not self.parent:
@@ -182,11 +193,17 @@ def add_up(spark: SparkSession, folder: str, names: tuple[str, ...]) -> dict[str
 
 def refuse_overlap(paths: dict[str, str | None]) -> None:
     """Raise Mistake if one of the folders is another one or lies in it."""
-    given = [(option, path.rstrip("/")) for option, path in paths.items() if path]
+    given = [(option, _real(path)) for option, path in paths.items() if path]
     for option, path in given:
         for other, outer in given:
             if option != other and f"{path}/".startswith(f"{outer}/"):
                 raise Mistake(f"{option} {path} lies in {other} {outer}: give a folder of its own")
+
+
+def _real(path: str) -> str:
+    """A path that Hadoop qualified, with the symbolic links in it followed if it is local."""
+    local = plain_path(path)
+    return os.path.realpath(local) if local != path else path.rstrip("/")
 
 
 def move_parquet(fs: FileSystem, source: str, target: str) -> int:

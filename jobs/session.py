@@ -257,7 +257,7 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
         message, code = "interrupted; the old output is as it was", 130
     except Exception as error:  # whatever Spark or Java raise: the cause in a line, the rest in the log
         message, code = failure(error), 1
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)
     return code
 
 

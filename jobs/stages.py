@@ -20,7 +20,7 @@ from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, unpack_counts
 from models.counts import TermCounts, join_counts
-from models.features import FeatureConfig, FeatureModel, select
+from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
 SAMPLES = 1000  # of the ties in a cell of terms
@@ -29,14 +29,16 @@ SAMPLES = 1000  # of the ties in a cell of terms
 def load_model(spark: SparkSession, path: str) -> FeatureModel:
     """The model in a folder of any file system; raises Mistake if it is none."""
     fs = FileSystem(spark, path)
-    if not fs.is_dir(fs.root):
-        raise Mistake(f"--apply {path} is not a model folder: give what --model wrote")
+    missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
+    if missing:
+        raise Mistake(f"--apply {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
     with tempfile.TemporaryDirectory() as scratch:
-        fs.download(fs.root, Path(scratch) / "model")
+        for name in MODEL_FILES:
+            fs.download(f"{fs.root}/{name}", Path(scratch) / name)
         try:
-            return FeatureModel.load(Path(scratch) / "model")
+            return FeatureModel.load(scratch)
         except ValueError as error:
-            raise Mistake(f"--apply {path}: {str(error).replace(f'{scratch}/model', path)}") from None
+            raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
 
 
 def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -39,10 +43,12 @@ def summary(
     lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
     if manifest["rejects"] or manifest["repaired"]:
         lines.append(f"set aside   {options.output}/_rejects")
+    beside = Path(sys.executable).with_name("spark-submit")
+    submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
     lines += [
         "",
         "next",
-        f"  features of new text    spark-submit jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+        f"  features of new text    {submit} jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
         f"  the rows in PySpark     spark.read.parquet({options.output!r})",
         f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]

@@ -300,9 +300,9 @@ def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, 
     merged = join_counts([_within(merge_counts(parts), low, high) for parts in held.values()])
     terms = CellFile("terms", TERMS, "none")
     digits = np.frexp(merged.cf.astype(np.float64))[1]
-    for each in np.unique(digits):
+    for each in np.unique(digits) if len(digits) else (0,):  # a cell even for no term, so that there is a file to read
         part = take_counts(merged, np.flatnonzero(digits == each))
-        row = {"most_cf": [int(part.cf.max())], "terms": [pack_counts(part)]}
+        row = {"most_cf": [int(part.cf.max(initial=0))], "terms": [pack_counts(part)]}
         yield terms.write(pa.table(row, TERMS))
     yield from terms.close()
     cf, number = np.unique(merged.cf, return_counts=True)

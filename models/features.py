@@ -24,6 +24,7 @@ from udfs.compiled import kernel
 from udfs.hashing import content_hash, hash_sum, murmur128
 from udfs.text import TextConfig, spans
 
+MODEL_FILES = ("config.json", "manifest.json", "vocabulary.parquet")
 FORMAT = 1  # of the model folder
 UNICODE = "15.0.0"  # the version of all tables
 _CHOICES = {
@@ -114,7 +115,9 @@ class FeatureConfig:
         return TermTable.build(pa.array(self.stop_words, pa.large_string())) if self.stop_words else None
 
     def count(self, text: pa.Array) -> BlockCounts:
-        """Normalise, tokenise and count a block of documents (string[n], UTF-8, null = empty)."""
+        """Normalise, tokenise and count documents (string[n], UTF-8, null = empty); TypeError if they are no array."""
+        if not isinstance(text, pa.Array | pa.ChunkedArray):
+            raise TypeError(f"text is {type(text).__name__}: give an Arrow array, pa.array([...])")
         within_sentence = self.ngram_span == "sentence" and self.ngrams[1] > 1
         tokens = spans(text, self.text, sentences=within_sentence)
         return count_terms(tokens, self.ngrams, self.stop_table, through_stop_words=not within_sentence)
@@ -332,6 +335,9 @@ class FeatureModel:
         self.config, self.terms, self.df, self.cf, self.idf = config, terms, df, cf, idf
         self.n, self.n_tokens = n, n_tokens
 
+    def __repr__(self) -> str:
+        return f"FeatureModel({self.config.features}, {len(self.terms)} terms of {self.n} documents, id {self.id})"
+
     @classmethod
     def of_counts(cls, config: FeatureConfig, counts: TermCounts, n: int, n_tokens: int) -> FeatureModel:
         """The model whose vocabulary is all of `counts`, of n documents with n_tokens tokens."""
@@ -448,7 +454,7 @@ class FeatureModel:
     def load(cls, path: str | Path) -> FeatureModel:
         """Read a model folder; raises ValueError if it is not one, is of another format, or was changed since."""
         folder = Path(path)
-        for name in ("config.json", "manifest.json", "vocabulary.parquet"):
+        for name in MODEL_FILES:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not a model folder: it has no {name}; give what --model wrote")
         try:
@@ -469,6 +475,9 @@ class FeatureModel:
             UnicodeDecodeError,
             json.JSONDecodeError,
             pa.ArrowException,
+            OSError,  # Arrow's word for a damaged file
+            OverflowError,
+            RecursionError,
             AttributeError,
             KeyError,
             TypeError,

@@ -50,8 +50,9 @@ BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
 BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 # RFC 4180, but for a quote within a field that does not begin with one, which stands for itself.
-_CSV_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n][^,\n]*|)'
-_CSV_RECORD = re.compile(rb"(%b(?:,%b)*)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
+# Possessive: nothing is tried twice where a quote is not closed.
+_CSV_FIELD = rb'(?>"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+|)'
+_CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
 _CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,7 +54,7 @@ class TextConfig:
         if self.pattern is not None:
             try:
                 groups = re.compile(self.pattern).groups
-            except (re.error, TypeError) as error:
+            except (re.error, TypeError, OverflowError, RecursionError) as error:
                 raise ValueError(f"pattern {self.pattern!r} is no Python regular expression: {error}") from error
             if groups > 1:
                 raise ValueError(
@@ -157,14 +158,14 @@ def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
     unknown = [code for code in codes if code not in _languages()]
     if not unknown:
         entries = sorted(set().union(*(stopwordsiso.stopwords(code) for code in codes)))
-    elif Path(spec).is_file():
+    elif os.path.isfile(spec):  # False for what can't be a name, too
         try:
             entries = Path(spec).read_text(encoding="utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"the stop words in {spec} are not UTF-8 ({error}): save the file as UTF-8") from error
     else:
         raise ValueError(
-            f"stop words {spec!r}: {unknown[0]!r} is no language that stopwordsiso knows and {spec!r} is no file:"
+            f"stop words {spec[:50]!r}: {unknown[0]!r} is no language that stopwordsiso knows and that is no file:"
             f" choose among {', '.join(sorted(_languages()))} or give the path of a file"
         )
     column = pa.array([entry.strip() for entry in entries], pa.string())

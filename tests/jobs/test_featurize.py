@@ -706,6 +706,11 @@ def one_clear_line(stderr: str) -> str:
         ("--text body", "body"),
         ("--id key", "key"),
         ("--label topic", "topic"),
+        ("--label text", "asked for twice"),
+        ("--id TEXT", "asked for twice"),
+        ("--apply nosuch://host/model", "--model"),
+        (f"--stop-words {'the,' * 100}and", "'the' is no language"),
+        ("--tokenizer regex --pattern a{99999999999}", "a{99999999999}"),
         ("--apply MODEL", "--model"),
         ("stray", "stray"),
     ],
@@ -745,6 +750,10 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
         ("--input IN/small.jsonl --output OUT --model OUT", "lies in"),
         ("--input IN/small.jsonl --output OUT --model IN/small.jsonl/model", "small.jsonl"),
         ("--input nosuch://host/in --output OUT --model MODEL", "nosuch"),
+        ("--input IN/small.jsonl --output OUT --apply nosuch://host/model", "nosuch"),
+        ("--input IN/link/mixed --format jsonl --output IN --model MODEL --overwrite", "lies in"),
+        ("--input IN/mixed --format jsonl --output IN/link/mixed --model MODEL --overwrite", "lies in"),
+        ("--input IN/mixed --format jsonl --output IN/link/mixed/out --model MODEL", "lies in"),
         ("--input IN/small.jsonl --output nosuch://host/out --model MODEL", "nosuch"),
     ],
 )
@@ -756,6 +765,7 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
     write_lines(tmp_path / "in/mixed/a.jsonl", SMALL)
     write_lines(tmp_path / "in/mixed/b.csv", [b"text", b"a"])
     write_lines(tmp_path / "in/unknown.xyz", SMALL)
+    (tmp_path / "in/link").symlink_to(tmp_path / "in")
     write_lines(tmp_path / "in/not.parquet", SMALL)
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in/numbers.parquet")
     before = snapshot(tmp_path)
@@ -781,6 +791,33 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(
     assert exists in line
     assert "--overwrite" in line
     assert snapshot(tmp_path) == {f"{places[exists].name}/precious": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "options"),
+    [
+        (["!!!", "\u200d\u0301", ""], ""),
+        (["\u3000 \t"], "--tokenizer whitespace"),
+        (["the and", "The"], "--stop-words en"),
+        (["abc"], "--tokenizer regex --pattern \\d"),
+    ],
+)
+def test_a_corpus_without_a_term_is_a_mistake_that_is_told(
+    texts: list[str], options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_lines(tmp_path / "in.txt", [text.encode() for text in texts])
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, *options.split()) == 2
+    assert "no term is left of 0" in one_clear_line(capsys.readouterr().err)
+    assert snapshot(tmp_path) == {"in.txt": source.read_bytes()}
+
+
+def test_a_share_of_rejects_that_is_just_allowed_is_allowed(tmp_path: Path) -> None:
+    lines = [b'{"text": "fine"}'] * 71 + [b"{"] * 29
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model", "--overwrite")
+    source = write_lines(tmp_path / "in.jsonl", lines)
+    assert featurize("--input", source, *outputs, "--max-rejects", "29%") == 0
+    assert featurize("--input", source, *outputs, "--max-rejects", "28.99%") == 3
 
 
 def test_a_model_that_was_changed_is_refused(demo: Path, small: Path, tmp_path: Path, capsys: Any) -> None:

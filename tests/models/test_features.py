@@ -585,6 +585,14 @@ def test_the_model_folder_is_as_documented(tmp_path: Path) -> None:
     assert manifest["content_hash"] == model.content_hash
 
 
+def test_text_that_is_no_array_is_refused_with_the_remedy() -> None:
+    model = fit(TINY)
+    for text in ("the cat", ["the cat"]):
+        with pytest.raises(TypeError, match=r"text is (str|list): give an Arrow array, pa.array"):
+            model.transform(text)
+    assert repr(model) == f"FeatureModel(tfidf, {len(model.terms)} terms of 4 documents, id {model.id})"
+
+
 def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
     """Change a JSON or Parquet file in place."""
     if path.suffix == ".json":
