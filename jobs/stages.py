@@ -18,7 +18,7 @@ from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
-from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, unpack_counts
+from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, SHARDS, unpack_counts
 from models.counts import TermCounts, join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 
@@ -64,7 +64,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    tasks = 1 + stats["dealt_terms"] // TASK_TERMS
+    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
     with rows_per_batch(spark, 1):
         dealt = read_parquet(spark, f"{folder}/count/kind=dealt").repartition(tasks, "shard")
         write_cells(dealt.mapInArrow(on_workers(spark, "merge_shards", low, high), CELLS), f"{folder}/terms")

@@ -291,13 +291,14 @@ def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, 
 
     Terms of about the same cf (as many binary digits) lie together, under the highest one among them.
     """
-    held: dict[int, list[TermCounts]] = {}
+    held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
     for batch in batches:
         for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
-            held.setdefault(shard, []).append(unpack_counts(cell))
+            held.setdefault(shard, []).append(cell)
     if not held:
         return
-    merged = join_counts([_within(merge_counts(parts), low, high) for parts in held.values()])
+    sums = (merge_counts([unpack_counts(cell) for cell in cells]) for cells in held.values())
+    merged = join_counts([_within(counts, low, high) for counts in sums])
     terms = CellFile("terms", TERMS, "none")
     digits = np.frexp(merged.cf.astype(np.float64))[1]
     for each in np.unique(digits) if len(digits) else (0,):  # a cell even for no term, so that there is a file to read
