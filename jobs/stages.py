@@ -1,16 +1,17 @@
 """The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
-count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms and chooses the
-vocabulary without a global sort. transform weighs the blocks' counts.
+count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
+first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -18,12 +19,12 @@ from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
-from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, SHARDS, unpack_counts
-from models.counts import TermCounts, join_counts
+from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, FIRST_TERMS, SHARDS, unpack_counts
+from models.counts import join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
-SAMPLES = 1000  # of the ties in a cell of terms
+SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 
 
 def load_model(spark: SparkSession, path: str) -> FeatureModel:
@@ -56,56 +57,35 @@ def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
 
 
 def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
-    """The model of the blocks in `folder`/count; writes `folder`/terms on the way.
+    """The model of the blocks in `folder`/count.
 
-    stats: documents, tokens and dealt_terms of the count. The driver never holds more terms than are chosen, and some
-    ties. Raises Mistake if no term is left.
+    stats: documents, tokens and dealt_terms of the count. The driver holds few more terms than are chosen. Raises
+    Mistake if no term is left.
     """
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
     tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    with rows_per_batch(spark, 1):
-        dealt = read_parquet(spark, f"{folder}/count/kind=dealt").repartition(tasks, "shard")
-        write_cells(dealt.mapInArrow(on_workers(spark, "merge_shards", low, high), CELLS), f"{folder}/terms")
-        chosen = _chosen(spark, folder, config)
-    with mistakes():
-        return FeatureModel.of_counts(config, select(chosen, config, n), n, stats["tokens"])
+    dealt = read_parquet(spark, f"{folder}/count/kind=dealt").repartition(tasks, "shard")
+    most = config.max_features and shard_share(config.max_features)
+    while True:
+        with rows_per_batch(spark, SHARD_ROWS):
+            worker = on_workers(spark, "first_terms", low, high, most)
+            rows = dealt.mapInArrow(worker, FIRST_TERMS).collect()
+        counts = join_counts([unpack_counts(pa.scalar(bytes(row.terms))) for row in rows])
+        with mistakes():
+            chosen = select(counts, config, n)
+        # A shard whose last term was not chosen has no more to give.
+        lasts = pa.array([row.last for row in rows if row.last is not None], pa.large_string())
+        if most is None or not pc.any(pc.is_in(lasts, chosen.terms)).as_py():
+            return FeatureModel.of_counts(config, chosen, n, stats["tokens"])
+        most *= 4
 
 
-def _chosen(spark: SparkSession, folder: str, config: FeatureConfig) -> TermCounts:
-    """The terms among which the vocabulary is: all, or those above a cut-off in cf and enough of those at it."""
-    terms = read_parquet(spark, f"{folder}/terms/kind=terms")
-    histogram: Counter[int] = Counter()
-    for row in read_parquet(spark, f"{folder}/terms/kind=histogram").toLocalIterator():
-        for cf, number in zip(row.cf, row.terms, strict=True):
-            histogram[cf] += number
-    cut, last_tie, above = 0, None, 0
-    for cf in sorted(histogram, reverse=True):
-        if config.max_features is None or above + histogram[cf] <= config.max_features:
-            above += histogram[cf]
-            continue
-        cut = cf
-        terms = terms.where(F.col("most_cf") >= cut)
-        wanted = config.max_features - above
-        if histogram[cf] > wanted + config.max_features:
-            last_tie = _last_tie(terms, cut, wanted)
-        break
-    packed = (
-        terms.select("terms").mapInArrow(on_workers(spark, "chosen_terms", cut, last_tie), "terms binary").collect()
-    )
-    return join_counts([unpack_counts(pa.scalar(bytes(row.terms))) for row in packed])
-
-
-def _last_tie(terms: DataFrame, cf: int, wanted: int) -> bytes | None:
-    """A term such that at least `wanted` terms with this cf, and few more, are not after it (None: take them all)."""
-    sampler = on_workers(terms.sparkSession, "tie_samples", cf, SAMPLES)
-    seen = 0
-    for row in sorted(terms.select("terms").mapInArrow(sampler, "term binary, terms bigint").collect()):
-        seen += row.terms
-        if seen >= wanted:
-            return bytes(row.term)
-    return None
+def shard_share(most: int) -> int:
+    """How many of the first `most` terms one shard holds at most, but for a chance in 10^12: they are dealt by hash."""
+    mean = most / SHARDS
+    return math.ceil(mean + 8 * math.sqrt(mean) + 12)
 
 
 def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:

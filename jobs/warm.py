@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.workers import MAGIC, Cells, count, merge_shards, unpack_counts, write_features
+from jobs.workers import MAGIC, Cells, count, first_terms, unpack_counts, write_features
+from models.counts import join_counts
 from models.features import FeatureConfig, FeatureModel
 from udfs.records import Layout
 from udfs.text import TextConfig
@@ -38,8 +39,9 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     lines = {"bytes": [line.encode() for line in text], "source": ["-"] * len(text), "start": [0] * len(text)}
     counted = files(count(iter([pa.record_batch(lines)]), 0, config.to_json(), Layout("text").to_json()))
     blocks, dealt = counted["blocks"], counted["dealt"]
-    terms = files(merge_shards(iter(dealt.to_batches()), 0, 1, len(text)))["terms"]
-    model = FeatureModel.of_counts(config, unpack_counts(terms["terms"][0]), len(text), 0)
+    shards = first_terms(iter(dealt.to_batches()), 0, 1, len(text), None)
+    terms = join_counts([unpack_counts(shard["terms"][0]) for shard in shards])
+    model = FeatureModel.of_counts(config, terms, len(text), 0)
     model.table.save(scratch / "vocabulary.table")
     repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
     batches = blocks.append_column("repeats", repeats).to_batches()

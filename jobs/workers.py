@@ -18,7 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from models.counts import BlockCounts, TermCounts, TermTable, deal_counts, join_counts, merge_counts, take_counts
+from models.counts import (
+    BlockCounts,
+    TermCounts,
+    TermTable,
+    deal_counts,
+    first_in_order,
+    join_counts,
+    merge_counts,
+    take_counts,
+)
 from models.features import FeatureConfig, weigh
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
@@ -281,67 +290,29 @@ def _stats(stats: dict[str, int]) -> Cells:
     yield from file.close()
 
 
-# -- terms: shards -> the corpus's terms with df and cf ---------------------------------------------------------------
+# -- terms: shards -> the corpus's terms with df and cf, or the first of them ----------------------------------------
 
-TERMS = pa.schema([("most_cf", pa.int64()), ("terms", pa.binary())])
+FIRST_TERMS = "terms binary, last string"
 
 
-def merge_shards(batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float) -> Cells:
-    """Add up the terms of some shards, keep those with low <= df <= high, and count how many have which cf.
+def first_terms(
+    batches: Iterator[pa.RecordBatch], partition: int, low: float, high: float, most: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Add up the terms of each shard; of those with low <= df <= high the first `most` in order (cf desc, term asc).
 
-    Terms of about the same cf (as many binary digits) lie together, under the highest one among them.
+    A row for each shard: its terms, and the last of them if there were more (so that others might have come next).
     """
     held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
     for batch in batches:
         for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
             held.setdefault(shard, []).append(cell)
-    if not held:
-        return
-    sums = (merge_counts([unpack_counts(cell) for cell in cells]) for cells in held.values())
-    merged = join_counts([_within(counts, low, high) for counts in sums])
-    terms = CellFile("terms", TERMS, "none")
-    digits = np.frexp(merged.cf.astype(np.float64))[1]
-    for each in np.unique(digits) if len(digits) else (0,):  # a cell even for no term, so that there is a file to read
-        part = take_counts(merged, np.flatnonzero(digits == each))
-        row = {"most_cf": [int(part.cf.max(initial=0))], "terms": [pack_counts(part)]}
-        yield terms.write(pa.table(row, TERMS))
-    yield from terms.close()
-    cf, number = np.unique(merged.cf, return_counts=True)
-    histogram = CellFile("histogram", pa.schema([("cf", pa.list_(pa.int64())), ("terms", pa.list_(pa.int64()))]))
-    yield histogram.write(pa.table({"cf": [cf], "terms": [number]}, histogram.schema))
-    yield from histogram.close()
-
-
-def _within(counts: TermCounts, low: float, high: float) -> TermCounts:
-    kept = (counts.df >= low) & (counts.df <= high)
-    return counts if kept.all() else take_counts(counts, np.flatnonzero(kept))
-
-
-def tie_samples(batches: Iterator[pa.RecordBatch], partition: int, cf: int, samples: int) -> Iterator[pa.RecordBatch]:
-    """Of each cell's terms with just this cf, every k-th in order: each stands for k terms up to itself."""
-    for batch in batches:
-        for cell in batch["terms"]:
-            counts = unpack_counts(cell)
-            ties = counts.terms.take(pa.array(np.flatnonzero(counts.cf == cf))).cast(pa.large_binary())
-            step = len(ties) // samples + 1
-            chosen = ties.take(pc.array_sort_indices(ties))[step - 1 :: step]
-            columns = [chosen.cast(pa.binary()), pa.array(np.full(len(chosen), step, np.int64))]
-            yield pa.RecordBatch.from_arrays(columns, ["term", "terms"])
-
-
-def chosen_terms(
-    batches: Iterator[pa.RecordBatch], partition: int, cf: int, last_tie: bytes | None
-) -> Iterator[pa.RecordBatch]:
-    """The terms with a larger cf than this, and those with just this one up to `last_tie` (None: all of them)."""
-    for batch in batches:
-        for cell in batch["terms"]:
-            counts = unpack_counts(cell)
-            keep = counts.cf >= cf
-            if last_tie is not None:
-                within = pc.less_equal(counts.terms.cast(pa.large_binary()), pa.scalar(last_tie, pa.large_binary()))
-                keep &= (counts.cf > cf) | within.to_numpy(zero_copy_only=False)
-            part = pack_counts(take_counts(counts, np.flatnonzero(keep)))
-            yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], ["terms"])
+    for cells in held.values():
+        counts = merge_counts([unpack_counts(cell) for cell in cells])
+        within = np.flatnonzero((counts.df >= low) & (counts.df <= high))
+        rows = first_in_order(counts, within, most)
+        last = counts.terms[rows[-1]].as_py() if len(rows) < len(within) else None
+        columns = [pa.array([pack_counts(take_counts(counts, rows))], pa.binary()), pa.array([last], pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, ["terms", "last"])
 
 
 # -- repeats: which of equal records without an id is the how many-th ------------------------------------------------

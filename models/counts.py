@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
@@ -449,6 +450,16 @@ def join_counts(parts: list[TermCounts]) -> TermCounts:
 def take_counts(counts: TermCounts, rows: np.ndarray) -> TermCounts:
     """The counts in these rows."""
     return TermCounts(counts.terms.take(pa.array(rows)), counts.df[rows], counts.cf[rows])
+
+
+def first_in_order(counts: TermCounts, rows: np.ndarray, most: int | None) -> np.ndarray:
+    """The first `most` (None: all) of these rows in order (cf desc, term asc), the last one last."""
+    if most is None or len(rows) <= most:
+        return rows
+    cut = np.partition(counts.cf[rows], -most)[-most]
+    above, ties = rows[counts.cf[rows] > cut], rows[counts.cf[rows] == cut]
+    order = pc.array_sort_indices(counts.terms.take(pa.array(ties)).cast(pa.large_binary())).to_numpy()
+    return np.concatenate([above, ties[order[: most - len(above)]]])
 
 
 def deal_counts(counts: TermCounts, shards: int) -> list[TermCounts]:

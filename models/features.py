@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.sparse import csr_matrix
 
-from models.counts import BlockCounts, TermCounts, TermTable, count_terms
+from models.counts import BlockCounts, TermCounts, TermTable, count_terms, first_in_order, take_counts
 from udfs.compiled import kernel
 from udfs.hashing import content_hash, hash_sum, murmur128
 from udfs.text import TextConfig, spans
@@ -495,15 +495,13 @@ def select(counts: TermCounts, config: FeatureConfig, n: int) -> TermCounts:
     """
     low, high = config.df_limits(n)
     kept = np.flatnonzero((counts.df >= low) & (counts.df <= high))
-    if config.max_features is not None and len(kept) > config.max_features:
-        ordered = kept[pc.array_sort_indices(counts.terms.take(pa.array(kept)).cast(pa.large_binary())).to_numpy()]
-        kept = ordered[np.argsort(-counts.cf[ordered], kind="stable")[: config.max_features]]
+    kept = first_in_order(counts, kept, config.max_features)
     if not len(kept):
         raise ValueError(
-            f"no term is left of {len(counts.df)} in {n} documents: lower min-df ({config.min_df}), raise max-df "
+            f"no term is left in {n} documents: lower min-df ({config.min_df}), raise max-df "
             f"({config.max_df}), or check the tokenizer and the stop words"
         )
-    return TermCounts(counts.terms.take(pa.array(kept)), counts.df[kept], counts.cf[kept])
+    return take_counts(counts, kept)
 
 
 def sklearn_preset(config: FeatureConfig) -> FeatureConfig:

@@ -27,6 +27,8 @@ from scipy.sparse import csr_matrix
 
 from jobs import session, stages
 from jobs.featurize import main
+from jobs.workers import SHARDS
+from models.counts import TermCounts, deal_counts
 from models.features import FeatureConfig, FeatureModel, Features, sklearn_preset
 from udfs.hashing import hash_sum
 from udfs.text import TextConfig
@@ -219,20 +221,43 @@ def test_options_mean_what_the_configuration_says(
     assert_same_bits(matrix(written(tmp_path / "out"), len(model.terms)), expected.transform(documents["text"]))
 
 
+@pytest.fixture
+def forty_documents(tmp_path: Path, a_file_a_partition: None) -> Callable[[list[str]], Path]:
+    """Lays out 40 documents that share the words, each once, and hold "often" twice."""
+
+    def lay_out(words: list[str]) -> Path:
+        mixed = np.random.default_rng(5).permutation(words)
+        texts = [" ".join(mixed[k::40]) + " often often" for k in range(40)]
+        return write_parts(pa.table({"id": pa.array(range(40)), "text": texts}), tmp_path / "in", 3)
+
+    return lay_out
+
+
+def first_terms(source: Path, tmp_path: Path, size: int) -> list[str]:
+    """The vocabulary of `size` terms that the job chooses."""
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model", "--overwrite")
+    assert featurize("--input", source, *outputs, "--max-features", size) == 0
+    return FeatureModel.load(tmp_path / "model").terms.to_pylist()
+
+
 def test_ties_at_the_edge_of_the_vocabulary_go_by_term(
-    tmp_path: Path, a_file_a_partition: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forty_documents: Callable[[list[str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More ties than the driver would take, in several tasks as in a corpus of millions of terms."""
+    """In several tasks, as in a corpus of millions of terms."""
     monkeypatch.setattr(stages, "TASK_TERMS", 1000)
-    words = np.random.default_rng(5).permutation([f"w{i:05}" for i in range(6000)])
-    texts = [" ".join(words[k::40]) + " often often" for k in range(40)]
-    table = pa.table({"id": pa.array(range(40)), "text": texts})
-    source = write_parts(table, tmp_path / "in", 3)
+    source = forty_documents([f"w{i:05}" for i in range(6000)])
     for size in (1, 11, 3000):
-        outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model", "--overwrite")
-        assert featurize("--input", source, *outputs, "--max-features", size) == 0
-        expected = ["often", *(f"w{i:05}" for i in range(size - 1))]
-        assert FeatureModel.load(tmp_path / "model").terms.to_pylist() == expected
+        assert first_terms(source, tmp_path, size) == ["often", *(f"w{i:05}" for i in range(size - 1))]
+
+
+def test_a_vocabulary_is_right_even_if_all_its_terms_fall_to_one_shard(
+    tmp_path: Path, forty_documents: Callable[[list[str]], Path]
+) -> None:
+    words = pa.array([f"w{i:05}" for i in range(60_000)], pa.large_string())
+    none = np.zeros(len(words), np.int64)
+    one_shard = deal_counts(TermCounts(words, none, none), SHARDS)[7].terms.to_pylist()
+    assert len(one_shard) > 150 > 4 * stages.shard_share(100)
+    assert first_terms(forty_documents(one_shard), tmp_path, 100) == ["often", *sorted(one_shard)[:99]]
 
 
 # Nothing about a run changes the result.
@@ -300,7 +325,7 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
     source = write_parts(emails, tmp_path / "in", 2)
     assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
     names = sorted(path.name for path in deaths.iterdir())
-    assert {"count", "merge_shards", "write_features"} <= set(names)
+    assert {"count", "first_terms", "write_features"} <= set(names)
     assert manifest(tmp_path / "out") == manifest(demo / "features")
     assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
 
@@ -808,7 +833,7 @@ def test_a_corpus_without_a_term_is_a_mistake_that_is_told(
     source = write_lines(tmp_path / "in.txt", [text.encode() for text in texts])
     outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
     assert featurize("--input", source, *outputs, *options.split()) == 2
-    assert "no term is left of 0" in one_clear_line(capsys.readouterr().err)
+    assert "no term is left in" in one_clear_line(capsys.readouterr().err)
     assert snapshot(tmp_path) == {"in.txt": source.read_bytes()}
 
 

@@ -15,35 +15,40 @@ from models.features import FeatureConfig
 from udfs.records import Layout
 
 
-def fitted(texts: list[str]) -> tuple[dict[str, tuple[int, int]], list[int], int]:
-    """df and cf of each term as count and merge_shards leave them, the highest cf of each cell, and how many cells."""
+def fitted(texts: list[str], most: int | None = None) -> tuple[list[tuple[str, int, int]], list[str], int]:
+    """Term, df and cf as count and first_terms leave them; the last terms of cut shards; how many rows were dealt."""
     lines = {"bytes": [text.encode() for text in texts], "source": ["-"] * len(texts), "start": [0] * len(texts)}
     counted = files(
         workers.count(iter([pa.record_batch(lines)]), 0, FeatureConfig().to_json(), Layout("text").to_json())
     )
-    merged = files(workers.merge_shards(iter(counted["dealt"].to_batches()), 0, 1, len(texts)))["terms"]
-    cells = [workers.unpack_counts(cell) for cell in merged["terms"].combine_chunks()]
-    for most, counts in zip(merged["most_cf"].to_pylist(), cells, strict=True):
-        assert counts.cf.max() == most < 2 * counts.cf.min()
-    whole = join_counts(cells)
-    rows = list(zip(whole.terms.to_pylist(), whole.df.tolist(), whole.cf.tolist(), strict=True))
-    assert len({row[0] for row in rows}) == len(rows)
-    return {term: (df, cf) for term, df, cf in rows}, merged["most_cf"].to_pylist(), len(counted["dealt"])
+    shards = list(workers.first_terms(iter(counted["dealt"].to_batches()), 0, 1, len(texts), most))
+    whole = join_counts([workers.unpack_counts(shard["terms"][0]) for shard in shards])
+    rows = sorted(zip(whole.terms.to_pylist(), whole.df.tolist(), whole.cf.tolist(), strict=True))
+    lasts = [last for shard in shards for last in shard["last"].to_pylist() if last is not None]
+    return rows, lasts, len(counted["dealt"])
 
 
 def test_terms_are_summed_alike_whether_a_partition_deals_them_once_or_often(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"often often word{number % 50} word{number}" for number in range(200)]
     cf, df = Counter(" ".join(texts).split()), Counter(term for text in texts for term in set(text.split()))
-    expected = {term: (df[term], cf[term]) for term in cf}
-    once, most, cells = fitted(texts)
-    assert once == expected
-    assert sorted(most) == [1, 5, 400]
+    once, _, dealt = fitted(texts)
+    assert once == sorted((term, df[term], cf[term]) for term in cf)
     monkeypatch.setattr(workers, "BLOCK_BYTES", 100)
     monkeypatch.setattr(workers, "HELD_TERMS", 20)
-    often, most_often, more_cells = fitted(texts)
-    assert often == expected
-    assert most_often == most
-    assert more_cells > cells
+    often, _, dealt_often = fitted(texts)
+    assert often == once
+    assert dealt_often > dealt
+
+
+def test_a_shard_gives_its_first_terms_and_names_the_last_where_it_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"often often word{number % 50} word{number}" for number in range(200)]
+    monkeypatch.setattr(workers, "SHARDS", 1)
+    whole, lasts, _ = fitted(texts)
+    assert not lasts
+    in_order = sorted(whole, key=lambda row: (-row[2], row[0]))
+    for most in (1, 7, 51, 52):
+        assert fitted(texts, most)[:2] == (sorted(in_order[:most]), [in_order[most - 1][0]])
+    assert fitted(texts, len(whole))[:2] == (whole, [])
 
 
 @pytest.mark.parametrize("most", [0, 255, 256, 70_000, 1 << 40])

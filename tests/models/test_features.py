@@ -225,7 +225,7 @@ def test_df_limits_are_inclusive_numbers_or_shares(limits: dict[str, Any], terms
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"min_df": 2, "max_df": 3}, "no term is left of 2 in 4 documents"),
+        ({"min_df": 2, "max_df": 3}, "no term is left in 4 documents"),
         ({"min_df": 5}, "min-df 5 is more than the number of documents, 4: give at most 4, or a share"),
         ({"min_df": 9, "max_df": 10}, "min-df 9 is more than the number of documents, 4: give at most 4, or a share"),
         ({"max_df": 0.1}, "max-df 0.1 is 0.4 of 4 documents, below min-df 1"),
