@@ -11,8 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from udfs.compiled import kernel
+from udfs.hashing import load64
 from udfs.unicode_tables import (
     CASE_IGNORABLE,
     CASED,
@@ -41,7 +45,9 @@ Properties: TypeAlias = npt.NDArray[np.uint32]
 # The Word_Break classes, numbered as in WORD_BREAKS, where 0 is Other.
 CR, LF, NEWLINE, WSEGSPACE, EXTEND, FORMAT, ZWJ, REGIONAL, KATAKANA = range(1, 10)
 SINGLE_QUOTE, DOUBLE_QUOTE, MIDNUMLET, MIDLETTER, MIDNUM, EXTENDNUMLET, NUMERIC, ALETTER, HEBREW = range(10, 19)
-CHUNK = 64  # bytes that the vectorised ASCII loops take at once
+CHUNK = 64  # bytes that the ASCII loops take at once
+ONES, HIGHEST, ALL = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0xFFFFFFFFFFFFFFFF)
+GATHER = np.uint64(0x0102040810204080)  # times eight bytes of 0 or 1: these as the bits of the highest byte
 
 # Two habits of the hot loops below, each worth a factor: an index that is unsigned spares numba's test for negative
 # ones, and ASCII is told apart before `decode` or `put` is called.
@@ -475,15 +481,62 @@ def boundaries(data: Bytes, word: Bytes) -> Offsets:
     return out[: size if size > 1 else 0]
 
 
+@intrinsic
+def trailing_zeros(typingctx, word):  # type: ignore[no-untyped-def]
+    """The number of the lowest bit that is set in a uint64, which must not be 0."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@kernel
+def _ascii_ranges(member: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """The ranges of ASCII in bool[128] `member`, at most 4, for `_members`: for each, what to add to eight bytes.
+
+    The first sum's highest bit in a byte says that it is not below the range, the second one's that it is above.
+    """
+    ranges = np.zeros(8, np.uint64)
+    size = 0
+    for k in range(128):
+        if member[k] != (k > 0 and member[k - 1]):
+            if size == 8:
+                raise ValueError("more than 4 ranges of ASCII")
+            ranges[size] = ONES * np.uint64(128 - k)
+            size += 1
+    return ranges
+
+
+@kernel
+def _members(data: Bytes, i: int, ranges: npt.NDArray[np.uint64]) -> int:
+    """Which of the 64 ASCII bytes from `i` on are in the ranges: bit k of a uint64 tells of byte i + k."""
+    a, b, c, d = ranges[0], ranges[1], ranges[2], ranges[3]
+    e, f, g, h = ranges[4], ranges[5], ranges[6], ranges[7]
+    bits = np.uint64(0)
+    for k in range(8):
+        w = load64(data, np.int64(i + 8 * k))
+        inside = ((w + a) & ~(w + b)) | ((w + c) & ~(w + d)) | ((w + e) & ~(w + f)) | ((w + g) & ~(w + h))
+        bits |= ((inside & HIGHEST) >> np.uint64(7)) * GATHER >> np.uint64(56) << np.uint64(8 * k)
+    return bits
+
+
+@kernel
+def _first(bits: int, n: int) -> int:
+    """The lowest n bits, 0 < n <= 64."""
+    return bits & ALL >> np.uint64(64 - n)
+
+
 @kernel
 def words(data: Bytes, text: Offsets, word: Bytes) -> tuple[Offsets, Offsets, Offsets]:
     """The word segments that hold a letter or a number: begin, end int64[tokens], document int64[documents + 1]."""
     begin = np.empty(len(data) // 4 + 16, np.int64)
     end = np.empty_like(begin)
     document = np.zeros(len(text), np.int64)
+    ranges = _ascii_ranges(word[:128] & WORD_BREAK >= EXTENDNUMLET)
     for d in range(len(text) - 1):
         begin, end = _room(begin, end, document[d], text[d + 1] - text[d])
-        document[d + 1] = _words(data, text[d], text[d + 1], word, begin, end, document[d])
+        document[d + 1] = _words(data, text[d], text[d + 1], word, ranges, begin, end, document[d])
     return begin[: document[-1]], end[: document[-1]], document
 
 
@@ -500,31 +553,81 @@ def _room(begin: Offsets, end: Offsets, size: int, more: int) -> tuple[Offsets, 
 
 
 @kernel
-def _words(data: Bytes, i: int, stop: int, word: Bytes, begin: Offsets, end: Offsets, size: int) -> int:
+def _words(
+    data: Bytes,
+    i: int,
+    stop: int,
+    word: Bytes,
+    ranges: npt.NDArray[np.uint64],
+    begin: Offsets,
+    end: Offsets,
+    size: int,
+) -> int:
+    start = i  # of a run of letters, digits and "_" that is not yet over
+    inside = False
+    slow = i  # up to here one segment is taken after the other
     while i < stop:
-        # What makes most of most texts: ASCII letters, digits and "_", then a character that never joins them.
-        following = i
-        seen = np.uint8(0)
-        while following < stop and data[U(following)] < 0x80:
-            value = word[U(data[U(following)])]
-            if value & WORD_BREAK < EXTENDNUMLET:
-                break
-            seen |= value
-            following += 1
-        ascii_next = following == stop or data[U(following)] < 0x80
-        if following > i and ascii_next and (following == stop or word[U(data[U(following)])] <= WSEGSPACE):
-            content = seen & CONTENT != 0
-        elif following == i and ascii_next and (i + 1 == stop or data[U(i + 1)] < 0x80):
-            i += 1  # ASCII punctuation or space before ASCII: no token begins here
+        # What makes most of most texts: runs in ASCII, 64 bytes at once, before a character that never joins them.
+        if i >= slow and i + CHUNK < len(data) and _is_ascii(data[i : i + CHUNK]):
+            # The last byte's segment goes on if what follows is, say, a combining mark.
+            n = min(stop - i, CHUNK - (data[U(i + CHUNK)] >= 0x80))
+            member = _first(_members(data, i, ranges), n)
+            edges = _first(member ^ (member << np.uint64(1) | np.uint64(inside)), n)
+            while edges:
+                if not inside:
+                    start = i + np.int64(trailing_zeros(edges))
+                    edges &= edges - np.uint64(1)
+                    inside = True
+                    if not edges:
+                        break
+                at = following = i + np.int64(trailing_zeros(edges))
+                edges &= edges - np.uint64(1)
+                inside = False
+                if SINGLE_QUOTE <= word[U(data[U(at)])] & WORD_BREAK < EXTENDNUMLET and (
+                    at + 1 < stop and (data[U(at + 1)] >= 0x80 or word[U(data[U(at + 1)])] & WORD_BREAK > EXTENDNUMLET)
+                ):
+                    following, _ = segment(data, start, stop, word)
+                    if following > at:
+                        if following >= i + n:
+                            n = following - i
+                            edges = np.uint64(0)
+                        else:
+                            member &= ALL << np.uint64(following - i)
+                            edges = _first(member ^ member << np.uint64(1), n)
+                begin[U(size)] = start
+                end[U(size)] = following
+                size += np.int64(_has_content(data, start, following, word))
+            i += n
             continue
-        else:
-            following, content = segment(data, i, stop, word)
+        if i >= slow:
+            slow = i + CHUNK
+        if inside:
+            i = start
+            inside = False
+        before_ascii = i + 1 == stop or data[U(i + 1)] < 0x80
+        if before_ascii and data[U(i)] < 0x80 and word[U(data[U(i)])] & WORD_BREAK < EXTENDNUMLET:
+            i += 1  # ASCII punctuation or space: no token begins here
+            continue
+        following, content = segment(data, i, stop, word)
         if content:
             begin[U(size)] = i
             end[U(size)] = following
             size += 1
         i = following
+    if inside and _has_content(data, start, stop, word):
+        begin[U(size)] = start
+        end[U(size)] = stop
+        size += 1
     return size
+
+
+@kernel
+def _has_content(data: Bytes, begin: int, end: int, word: Bytes) -> bool:
+    """Whether a segment that begins with an ASCII letter, digit or "_" has any but the last."""
+    i = begin
+    while i < end and not word[U(data[U(i)])] & CONTENT:
+        i += 1
+    return i < end
 
 
 @kernel
@@ -535,9 +638,12 @@ def runs(
     begin = np.empty(len(data) // 4 + 16, np.int64)
     end = np.empty_like(begin)
     document = np.zeros(len(text), np.int64)
+    ranges = _ascii_ranges(properties[:128] & np.uint32(mask) == np.uint32(wanted))
     for d in range(len(text) - 1):
         begin, end = _room(begin, end, document[d], text[d + 1] - text[d])
-        document[d + 1] = _runs(data, text[d], text[d + 1], properties, mask, wanted, least, begin, end, document[d])
+        document[d + 1] = _runs(
+            data, text[d], text[d + 1], properties, mask, wanted, ranges, least, begin, end, document[d]
+        )
     return begin[: document[-1]], end[: document[-1]], document
 
 
@@ -549,27 +655,57 @@ def _runs(
     properties: Properties,
     mask: int,
     wanted: int,
+    ranges: npt.NDArray[np.uint64],
     least: int,
     begin: Offsets,
     end: Offsets,
     size: int,
 ) -> int:
+    start = i  # of a run that is not yet over
+    inside = False
+    longer = 0  # bytes of that run beyond one a character
     while i < stop:
-        start = following = i
-        length = 0
-        while i < stop:
+        if i + CHUNK <= len(data) and _is_ascii(data[i : i + CHUNK]):
+            n = min(stop - i, CHUNK)
+            member = _first(_members(data, i, ranges), n)
+            edges = _first(member ^ (member << np.uint64(1) | np.uint64(inside)), n)
+            while edges:
+                if not inside:
+                    start = i + np.int64(trailing_zeros(edges))
+                    edges &= edges - np.uint64(1)
+                    longer = 0
+                    inside = True
+                    if not edges:
+                        break
+                at = i + np.int64(trailing_zeros(edges))
+                edges &= edges - np.uint64(1)
+                begin[U(size)] = start
+                end[U(size)] = at
+                size += np.int64(at - start - longer >= least)
+                inside = False
+            i += n
+            continue
+        chunk = min(stop, i + CHUNK)
+        while i < chunk:
             point, following = np.int64(data[U(i)]), i + 1
             if point >= 0x80:
                 point, following = decode(data, i, stop)
-            if np.int64(properties[U(point)]) & mask != wanted:
-                break
+            if np.int64(properties[U(point)]) & mask == wanted:
+                if not inside:
+                    start = i
+                    longer = 0
+                    inside = True
+                longer += following - i - 1
+            elif inside:
+                begin[U(size)] = start
+                end[U(size)] = i
+                size += np.int64(i - start - longer >= least)
+                inside = False
             i = following
-            length += 1
-        if length >= least:
-            begin[U(size)] = start
-            end[U(size)] = i
-            size += 1
-        i = following
+    if inside:
+        begin[U(size)] = start
+        end[U(size)] = stop
+        size += np.int64(stop - start - longer >= least)
     return size
 
 
