@@ -24,7 +24,6 @@ from models.counts import (
     TermTable,
     deal_counts,
     first_in_order,
-    join_counts,
     merge_counts,
     take_counts,
 )
@@ -182,7 +181,8 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     where = Layout(**json.loads(layout))
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
     dealt = CellFile("dealt", DEALT, "none")
-    held: list[TermCounts] = []
+    held: list[list[TermCounts]] = []  # of each block, by shard
+    held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
     for raw in _joined(_numbered(batches)):
         parsed = parse(raw, where)
@@ -205,10 +205,11 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
                 "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
             }
             yield blocks.write(pa.table(block, BLOCKS))
-            held.append(counted.dictionary)
-            if sum(len(counts.df) for counts in held) > HELD_TERMS:
+            held.append(deal_counts(counted.dictionary, SHARDS))
+            held_terms += len(counted.dictionary.df)
+            if held_terms > HELD_TERMS:
                 yield dealt.write(_dealt(held, stats))
-                held = []
+                held, held_terms = [], 0
     if held:
         yield dealt.write(_dealt(held, stats))
     yield from dealt.close()
@@ -217,9 +218,9 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     yield from _stats(stats)
 
 
-def _dealt(held: list[TermCounts], stats: dict[str, int]) -> pa.Table:
+def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
     """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
-    shards = [merge_counts([part]) for part in deal_counts(join_counts(held), SHARDS)]
+    shards = [merge_counts(list(parts)) for parts in zip(*held, strict=True)]
     stats["dealt_terms"] += sum(len(counts.df) for counts in shards)
     rows = [number for number, counts in enumerate(shards) if len(counts.df) or not number]
     cells = [pack_counts(shards[number]) for number in rows]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
-from udfs.hashing import hash64, prefetch, same_bytes, word_at
+from udfs.hashing import copy_bytes, hash64, prefetch, same_bytes, word_at
 from udfs.text import Spans
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
@@ -233,23 +233,25 @@ def _dictionary(
     nodes: int, node: np.ndarray, data: np.ndarray, ids: np.ndarray, tf: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The text, df and cf of the nodes that are in a row, in order of creation; `ids` are renamed to them in place."""
-    df = np.zeros(nodes, np.int64)
-    cf = np.zeros(nodes, np.int64)
+    sums = np.zeros((nodes, 2), np.int64)  # df and cf
     for i in range(ids.size):
-        df[ids[i]] += 1
-        cf[ids[i]] += tf[i]
+        sums[ids[i], 0] += 1
+        sums[ids[i], 1] += tf[i]
     renamed = np.full(nodes, -1, np.int32)
+    df = np.empty(nodes, np.int64)
+    cf = np.empty(nodes, np.int64)
     terms = 0
     size = 0
     for n in range(nodes):
-        if df[n]:
+        if sums[n, 0]:
             renamed[n] = terms
-            df[terms] = df[n]
-            cf[terms] = cf[n]
+            df[terms] = sums[n, 0]
+            cf[terms] = sums[n, 1]
             terms += 1
             size += node[n, _LENGTH]
-    for i in range(ids.size):
-        ids[i] = renamed[ids[i]]
+    if terms < nodes:
+        for i in range(ids.size):
+            ids[i] = renamed[ids[i]]
     text = np.empty(size, np.uint8)
     offsets = np.zeros(terms + 1, np.int64)
     for n in range(nodes):
@@ -260,15 +262,14 @@ def _dictionary(
         part = n
         while True:  # from the last token to the first
             token = part if node[part, _PREFIX] < 0 else node[part, _LAST]
-            for i in range(node[token, _LENGTH] - 1, -1, -1):
-                at -= 1
-                text[at] = data[node[token, _START] + i]
+            at -= node[token, _LENGTH]
+            copy_bytes(data, node[token, _START], text, at, node[token, _LENGTH])
             if token == part:
                 break
             at -= 1
             text[at] = _SPACE
             part = node[part, _PREFIX]
-    return text, offsets, df[:terms].copy(), cf[:terms].copy()
+    return text, offsets, df[:terms], cf[:terms]
 
 
 @kernel
@@ -463,7 +464,10 @@ def first_in_order(counts: TermCounts, rows: np.ndarray, most: int | None) -> np
 
 
 def deal_counts(counts: TermCounts, shards: int) -> list[TermCounts]:
-    """Part term counts among shards by a hash of the term, the same for all counts ever dealt to that many."""
+    """Part term counts among shards by a hash of the term, the same for all counts ever dealt to that many.
+
+    shards: a power of two up to 65,536.
+    """
     data, offsets = string_buffers(counts.terms)
     text, starts, df, cf, ends = _deal(data, offsets, counts.df, counts.cf, shards)
     terms = large_strings(text, starts)
@@ -482,7 +486,8 @@ def _deal(
     byte_ends = np.zeros(shards + 1, np.int64)
     for i in range(n):
         # Not the hash's lowest bits: a table of one shard's terms goes by those.
-        shard[i] = np.int64(hash64(data, offsets[i], offsets[i + 1]) >> np.uint64(48)) % shards
+        h = hash64(data, offsets[i], offsets[i + 1])
+        shard[i] = np.int64((h >> np.uint64(48)) & np.uint64(shards - 1))
         ends[shard[i] + 1] += 1
         byte_ends[shard[i] + 1] += offsets[i + 1] - offsets[i]
     for s in range(shards):
@@ -502,11 +507,9 @@ def _deal(
         starts[p] = at[s]
         out_df[p] = df[i]
         out_cf[p] = cf[i]
-        to = at[s]
-        for k in range(offsets[i], offsets[i + 1]):
-            text[to] = data[k]
-            to += 1
-        at[s] = to
+        length = offsets[i + 1] - offsets[i]
+        copy_bytes(data, offsets[i], text, at[s], length)
+        at[s] += length
     return text, starts, out_df, out_cf, ends
 
 
@@ -514,7 +517,7 @@ def merge_counts(parts: list[TermCounts]) -> TermCounts:
     """The sum of term counts: each distinct term once, in order of first appearance, with df and cf added up."""
     joined = join_counts(parts)
     data, offsets = string_buffers(joined.terms)
-    slots = np.zeros(_table_size(1, len(joined.terms)), np.uint64)
+    slots = np.zeros(1 << (2 * len(joined.terms)).bit_length(), np.uint64)
     group, first = _group(data, offsets[:-1], np.diff(offsets), slots)
     terms = joined.terms.take(pa.array(first))
     return TermCounts(terms, _add_up(group, joined.df, len(first)), _add_up(group, joined.cf, len(first)))

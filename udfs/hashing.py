@@ -28,6 +28,31 @@ def load64(typingctx, array, index):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def store64(typingctx, array, index, word):  # type: ignore[no-untyped-def]
+    """Write a uint64 as eight little-endian bytes at any offset of a contiguous uint8 array; no check of bounds."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        builder.store(arguments[2], pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), codegen
+
+
+@kernel
+def copy_bytes(source: np.ndarray, begin: int, target: np.ndarray, to: int, length: int) -> None:
+    """target[to:to+length] = source[begin:begin+length], eight bytes at once; they must not be the same array."""
+    if length < 8:
+        for k in range(length):
+            target[to + k] = source[begin + k]
+        return
+    for k in range(0, length - 8, 8):
+        store64(target, to + k, load64(source, begin + k))
+    store64(target, to + length - 8, load64(source, begin + length - 8))
+
+
+@intrinsic
 def prefetch(typingctx, array, index):  # type: ignore[no-untyped-def]
     """Ask for the cache line of a one-dimensional contiguous array's element; harmless at any index."""
 
