@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
-from udfs.hashing import copy_bytes, hash64, prefetch, same_bytes, word_at
+from udfs.hashing import copy_bytes, hash64, load64, prefetch, same_bytes, word_at
 from udfs.text import Spans
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
 _ENTRY = np.uint64(0x00000000FFFFFFFF)
 _SPACE = np.uint8(32)
-_AHEAD = 64  # look-ups under way at once
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+U = np.uintp  # an index of this type spares numba's test for negative ones
+_AHEAD = 64  # look-ups under way at once: what they read is seldom in a cache, and asked for before it is needed
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class TermCounts:
 class BlockCounts:
     """A block's dictionary, and its documents in CSR form over it.
 
-    dictionary: the block's terms in order of first use. indptr int64[n+1], ids int32[nnz] into the dictionary in order
+    dictionary: the block's terms in no order of meaning. indptr int64[n+1], ids int32[nnz] into the dictionary in order
     of first use, tf int32[nnz]; lengths int32[n]: tokens of each document after stop words.
     """
 
@@ -78,10 +80,39 @@ def _find(
 
 
 # Columns of a node, which is a term: a token, or an n-gram = the node of its first n-1 tokens + its last token.
-_START, _LENGTH, _HEAD, _PLACE, _PREFIX, _LAST = range(6)
-# A token's _PREFIX is -1, or -2 for a stop word; its bytes lie at _START, the first 8 of them also in _HEAD.
-# An n-gram's _LENGTH is that of its text. _PLACE is a node's entry in the row being filled; earlier values are stale.
-_TOKEN, _STOP_WORD = -1, -2
+_START, _LENGTH, _PREFIX, _LAST = range(4)
+# A token's _PREFIX is -1, and its bytes lie at _START; an n-gram's _LENGTH is that of its text.
+_TOKEN = -1
+# Columns of a token's slot: its first and its last eight bytes (0 up to eight), its key and its place. A key is 16 bits
+# of the token's hash, 16 of its length (_LONGEST: that or more), 32 of its node plus one; 0 is free.
+_HEAD, _TAIL, _KEY, _PLACE = range(4)
+_LONGEST = 0x7FFF
+# A place is a term's entry in the row being filled; earlier values are stale.
+_NOWHERE, _STOP_WORD = -1, -2
+
+
+@kernel
+def _words_of(data: np.ndarray, start: int, length: int) -> tuple[int, int, int]:
+    """A token's first eight bytes, its last eight (0 up to eight), and a hash of it."""
+    head = word_at(data, start, length)
+    tail = load64(data, start + length - 8) if length > 8 else np.uint64(0)
+    h = (head ^ np.uint64(length) * _MULTIPLIER) * _MULTIPLIER
+    h = (h ^ h >> np.uint64(32) ^ tail) * _MULTIPLIER
+    if length > 16:
+        h ^= hash64(data, start + 8, start + length - 8)
+    return np.int64(head), np.int64(tail), h ^ h >> np.uint64(32)
+
+
+@kernel
+def _key(h: int, length: int, node: int) -> int:
+    return np.int64(h >> np.uint64(48)) << 48 | min(length, _LONGEST) << 32 | (node + 1)
+
+
+@kernel
+def _pair_slot(pair: int, size: int) -> int:
+    """Where to look first for a pair of nodes in a table of `size` slots."""
+    h = np.uint64(pair) * _MULTIPLIER
+    return (h ^ h >> np.uint64(32)) & np.uint64(size - 1)
 
 
 @kernel
@@ -98,6 +129,7 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
     through_stop_words: bool,
     stop: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     node: np.ndarray,
+    place: np.ndarray,
     slots: np.ndarray,
     pair_slots: np.ndarray,
     indptr: np.ndarray,
@@ -108,98 +140,122 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
     """Count documents from `first` on; returns the first one for which a hash table might get more than half full."""
     nodes, tokens, pairs, nnz = state[0], state[1], state[2], state[3]
     stop_slots, stop_data, stop_starts, stop_lengths = stop
-    mask = np.uint64(slots.size - 1)
-    pair_mask = np.uint64(pair_slots.size - 1)
+    size, pair_size = slots.shape[0], pair_slots.shape[0]
+    mask = np.uint64(size - 1)
+    pair_mask = np.uint64(pair_size - 1)
     chain = np.empty(highest + 1, np.int64)  # chain[k]: node of the k-gram that ends at the token before
+    heads, tails, hashes = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint64)
+    found, places = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
+    flat_slots, flat_pairs = slots.reshape(-1), pair_slots.reshape(-1)
     d = first
     while d < document.size - 1:
         many = document[d + 1] - document[d]
-        if 2 * (tokens + many) > slots.size or 2 * (pairs + many * (highest - 1)) > pair_slots.size:
+        if 2 * (tokens + many) > size or 2 * (pairs + many * (highest - 1)) > pair_size:
             break
         row = nnz
         known = 0  # how many tokens the chain holds
         before = -1
         kept = 0
         for t in range(document[d], document[d + 1]):
-            start = begin[t]
-            length = end[t] - start
-            h = hash64(data, start, end[t])
-            head = np.int64(word_at(data, start, length))
-            at = h & mask
-            token = -1
-            while slots[at]:
-                if (slots[at] ^ h) & _TAG == 0:
-                    token = np.int64(slots[at] & _ENTRY) - 1
-                    if (
-                        node[token, _LENGTH] == length
-                        and node[token, _HEAD] == head
-                        and (length <= 8 or same_bytes(data, start, data, node[token, _START], length))
-                    ):
-                        break
+            here = (t - document[d]) % _AHEAD
+            if here == 0:  # find the next tokens' nodes; what the tables will be asked for is on its way by then
+                ahead = min(_AHEAD, document[d + 1] - t)
+                for k in range(ahead):
+                    start, stop_at = begin[U(t + k)], end[U(t + k)]
+                    heads[U(k)], tails[U(k)], hashes[U(k)] = _words_of(data, start, stop_at - start)
+                    prefetch(flat_slots, np.int64(hashes[U(k)] & mask) * 4)
+                for k in range(ahead):
+                    start = begin[U(t + k)]
+                    length = end[U(t + k)] - start
+                    head, tail, h = heads[U(k)], tails[U(k)], hashes[U(k)]
+                    at = h & mask
                     token = -1
-                at = (at + np.uint64(1)) & mask
-            if token < 0:
-                token = nodes
-                nodes += 1
-                tokens += 1
-                slots[at] = (h & _TAG) | np.uint64(token + 1)
-                node[token, _START] = start
-                node[token, _LENGTH] = length
-                node[token, _HEAD] = head
-                node[token, _PLACE] = -1
-                node[token, _PREFIX] = _TOKEN
-                if stop_starts.size:
-                    found, _ = _find(data, start, end[t], stop_slots, stop_data, stop_starts, stop_lengths)
-                    if found >= 0:
-                        node[token, _PREFIX] = _STOP_WORD
-            if node[token, _PREFIX] == _STOP_WORD:
+                    while slots[at, _KEY]:
+                        if slots[at, _HEAD] == head and slots[at, _TAIL] == tail:
+                            key = slots[at, _KEY]
+                            token = (key & np.int64(_ENTRY)) - 1
+                            if key == _key(h, length, token) and (
+                                length <= 16
+                                or (
+                                    node[U(token), _LENGTH] == length
+                                    and same_bytes(data, start + 8, data, node[U(token), _START] + 8, length - 16)
+                                )
+                            ):
+                                break
+                            token = -1
+                        at = (at + np.uint64(1)) & mask
+                    if token < 0:
+                        token = nodes
+                        nodes += 1
+                        tokens += 1
+                        slots[at, _HEAD] = head
+                        slots[at, _TAIL] = tail
+                        slots[at, _KEY] = _key(h, length, token)
+                        slots[at, _PLACE] = _NOWHERE
+                        node[U(token), _START] = start
+                        node[U(token), _LENGTH] = length
+                        node[U(token), _PREFIX] = _TOKEN
+                        place[U(token)] = _NOWHERE
+                        if stop_starts.size:
+                            entry, _ = _find(
+                                data, start, start + length, stop_slots, stop_data, stop_starts, stop_lengths
+                            )
+                            if entry >= 0:
+                                place[U(token)] = _STOP_WORD  # outlives this table
+                                slots[at, _PLACE] = _STOP_WORD
+                    found[U(k)] = token
+                    places[U(k)] = at
+                    if highest > 1 and k:
+                        prefetch(flat_pairs, np.int64(_pair_slot(found[U(k - 1)] << 32 | token, pair_size)) * 2)
+            token = found[U(here)]
+            at = U(places[U(here)])
+            if slots[at, _PLACE] == _STOP_WORD:
                 if not through_stop_words:
                     known = 0
                 continue
             kept += 1
-            if sentence[t] != before:
+            if sentence[U(t)] != before:
                 known = 0
-                before = sentence[t]
+                before = sentence[U(t)]
             longest = min(known + 1, highest)
-            term = token
+            if lowest == 1:
+                entry = slots[at, _PLACE]
+                if entry >= row:
+                    tf[U(entry)] += 1
+                else:
+                    slots[at, _PLACE] = nnz
+                    ids[U(nnz)] = token
+                    tf[U(nnz)] = 1
+                    nnz += 1
             prefix = chain[1]
-            size = 1
-            while True:  # term is the n-gram of `size` tokens that ends here, prefix the one that ended a token before
-                if size >= lowest:
-                    place = node[term, _PLACE]
-                    if place >= row:
-                        tf[place] += 1
-                    else:
-                        node[term, _PLACE] = nnz
-                        ids[nnz] = term
-                        tf[nnz] = 1
-                        nnz += 1
-                if size == longest:
-                    chain[size] = term
-                    break
-                next_prefix = chain[size + 1]
-                chain[size] = term
-                key = np.uint64(prefix) << np.uint64(32) | np.uint64(token)
-                h = key * np.uint64(0x9E3779B97F4A7C15)
-                at = (h ^ h >> np.uint64(32)) & pair_mask
-                term = -1
-                while pair_slots[at]:
-                    term = pair_slots[at] - 1
-                    if node[term, _PREFIX] == prefix and node[term, _LAST] == token:
-                        break
-                    term = -1
+            chain[1] = token
+            for n in range(2, longest + 1):  # prefix is the n-1-gram that ended a token before
+                pair = prefix << 32 | token
+                at = _pair_slot(pair, pair_size)
+                while pair_slots[at, 1] and pair_slots[at, 0] != pair:
                     at = (at + np.uint64(1)) & pair_mask
+                term = pair_slots[at, 1] - 1
                 if term < 0:
                     term = nodes
                     nodes += 1
                     pairs += 1
-                    pair_slots[at] = term + 1
-                    node[term, _LENGTH] = node[prefix, _LENGTH] + 1 + length
-                    node[term, _PLACE] = -1
-                    node[term, _PREFIX] = prefix
-                    node[term, _LAST] = token
-                prefix = next_prefix
-                size += 1
+                    pair_slots[at, 0] = pair
+                    pair_slots[at, 1] = term + 1
+                    node[U(term), _LENGTH] = node[U(prefix), _LENGTH] + 1 + node[U(token), _LENGTH]
+                    node[U(term), _PREFIX] = prefix
+                    node[U(term), _LAST] = token
+                    place[U(term)] = _NOWHERE
+                if n >= lowest:
+                    entry = place[U(term)]
+                    if entry >= row:
+                        tf[U(entry)] += 1
+                    else:
+                        place[U(term)] = nnz
+                        ids[U(nnz)] = term
+                        tf[U(nnz)] = 1
+                        nnz += 1
+                prefix = chain[U(n)]
+                chain[U(n)] = term
             known = longest
         indptr[d + 1] = nnz
         lengths[d] = kept
@@ -209,23 +265,29 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
 
 
 @kernel
-def _refill(nodes: int, node: np.ndarray, data: np.ndarray, slots: np.ndarray, pair_slots: np.ndarray) -> None:
+def _refill(
+    nodes: int, node: np.ndarray, place: np.ndarray, data: np.ndarray, slots: np.ndarray, pair_slots: np.ndarray
+) -> None:
     """Enter all nodes into empty hash tables (nodes are distinct, so the first free slot is right)."""
+    mask = np.uint64(slots.shape[0] - 1)
+    pair_mask = np.uint64(pair_slots.shape[0] - 1)
     for n in range(nodes):
-        if node[n, _PREFIX] < 0:
-            h = hash64(data, node[n, _START], node[n, _START] + node[n, _LENGTH])
-            at = h & np.uint64(slots.size - 1)
-            while slots[at]:
-                at = (at + np.uint64(1)) & np.uint64(slots.size - 1)
-            slots[at] = (h & _TAG) | np.uint64(n + 1)
+        if node[n, _PREFIX] == _TOKEN:
+            head, tail, h = _words_of(data, node[n, _START], node[n, _LENGTH])
+            at = h & mask
+            while slots[at, _KEY]:
+                at = (at + np.uint64(1)) & mask
+            slots[at, _HEAD] = head
+            slots[at, _TAIL] = tail
+            slots[at, _KEY] = _key(h, node[n, _LENGTH], n)
+            slots[at, _PLACE] = place[n]
         else:
-            h = (np.uint64(node[n, _PREFIX]) << np.uint64(32) | np.uint64(node[n, _LAST])) * np.uint64(
-                0x9E3779B97F4A7C15
-            )
-            at = (h ^ h >> np.uint64(32)) & np.uint64(pair_slots.size - 1)
-            while pair_slots[at]:
-                at = (at + np.uint64(1)) & np.uint64(pair_slots.size - 1)
-            pair_slots[at] = n + 1
+            pair = node[n, _PREFIX] << 32 | node[n, _LAST]
+            at = _pair_slot(pair, pair_slots.shape[0])
+            while pair_slots[at, 1]:
+                at = (at + np.uint64(1)) & pair_mask
+            pair_slots[at, 0] = pair
+            pair_slots[at, 1] = n + 1
 
 
 @kernel
@@ -261,7 +323,7 @@ def _dictionary(
         offsets[renamed[n] + 1] = at
         part = n
         while True:  # from the last token to the first
-            token = part if node[part, _PREFIX] < 0 else node[part, _LAST]
+            token = part if node[part, _PREFIX] == _TOKEN else node[part, _LAST]
             at -= node[token, _LENGTH]
             copy_bytes(data, node[token, _START], text, at, node[token, _LENGTH])
             if token == part:
@@ -293,7 +355,7 @@ def _find_each(
     starts: np.ndarray,
     lengths: np.ndarray,
 ) -> np.ndarray:
-    """The entry of each value or -1. What look-ups read, seldom in a cache, is asked for some values ahead."""
+    """The entry of each value or -1."""
     n = offsets.size - 1
     mask = np.uint64(slots.size - 1)
     found = np.empty(n, np.int32)
@@ -398,10 +460,10 @@ def count_terms(
     lowest, highest = ngrams
     documents, tokens = len(spans.document) - 1, len(spans.begin)
     # Room for the worst case: the system hands out a page of it only when it is first touched.
-    node = np.empty((tokens * highest, 6), np.int64)
+    node, place = np.empty((tokens * highest, 4), np.int64), np.empty(tokens * highest, np.int32)
     ids, tf = np.empty((2, tokens * (highest - lowest + 1)), np.int32)
     indptr, lengths = np.zeros(documents + 1, np.int64), np.zeros(documents, np.int32)
-    slots, pair_slots = np.zeros(1 << 15, np.uint64), np.zeros(1 << 15 if highest > 1 else 1, np.int32)
+    slots, pair_slots = np.zeros((1 << 15, 4), np.int64), np.zeros((1 << 15 if highest > 1 else 1, 2), np.int64)
     state = np.zeros(4, np.int64)  # nodes, tokens, pairs, nnz
     done = 0
     while True:
@@ -414,6 +476,7 @@ def count_terms(
             through_stop_words,
             (stop.slots, stop.data, stop.starts, stop.lengths),
             node,
+            place,
             slots,
             pair_slots,
             indptr,
@@ -424,9 +487,9 @@ def count_terms(
         if done == documents:
             break
         many = int(spans.document[done + 1] - spans.document[done])
-        slots = np.zeros(_table_size(slots.size, int(state[1]) + many), np.uint64)
-        pair_slots = np.zeros(_table_size(pair_slots.size, int(state[2]) + many * (highest - 1)), np.int32)
-        _refill(state[0], node, spans.data, slots, pair_slots)
+        slots = np.zeros((_table_size(len(slots), int(state[1]) + many), 4), np.int64)
+        pair_slots = np.zeros((_table_size(len(pair_slots), int(state[2]) + many * (highest - 1)), 2), np.int64)
+        _refill(state[0], node, place, spans.data, slots, pair_slots)
     nodes, nnz = int(state[0]), int(state[3])
     ids, tf = ids[:nnz].copy(), tf[:nnz].copy()
     text, offsets, df, cf = _dictionary(nodes, node, spans.data, ids, tf)
