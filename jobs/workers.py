@@ -64,8 +64,11 @@ class CellFile:
         self.kind, self.schema, self.cells = kind, schema, 0
         self._parts = _Parts()
         self._file = pa.PythonFile(self._parts, "w")  # counts positions
-        # Dictionary pages pay for neither sparse entries nor packed tables.
-        self._writer = pq.ParquetWriter(self._file, schema, compression=compression, use_dictionary=False)
+        # Dictionary pages pay for neither sparse entries nor packed tables, nor do their statistics.
+        plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.type != pa.binary()]
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression=compression, use_dictionary=False, write_statistics=plain
+        )
 
     def write(self, table: pa.Table) -> pa.RecordBatch:
         """The cell that holds `table` as one row group."""

@@ -463,7 +463,8 @@ def count_terms(
     node, place = np.empty((tokens * highest, 4), np.int64), np.empty(tokens * highest, np.int32)
     ids, tf = np.empty((2, tokens * (highest - lowest + 1)), np.int32)
     indptr, lengths = np.zeros(documents + 1, np.int64), np.zeros(documents, np.int32)
-    slots, pair_slots = np.zeros((1 << 15, 4), np.int64), np.zeros((1 << 15 if highest > 1 else 1, 2), np.int64)
+    size = _table_size(256, tokens // 8)  # a guess
+    slots, pair_slots = np.zeros((size, 4), np.int64), np.zeros((4 * size if highest > 1 else 1, 2), np.int64)
     state = np.zeros(4, np.int64)  # nodes, tokens, pairs, nnz
     done = 0
     while True:
