@@ -213,48 +213,25 @@ def _hash_rows(keys: np.ndarray, indptr: np.ndarray, indices: np.ndarray, bits: 
 def _project(
     indptr: np.ndarray, ids: np.ndarray, tf: np.ndarray, indices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows over dictionary ids to rows over vocabulary indices, sorted; indices[id] < 0 drops a term.
-
-    Sorts by transposing twice, linear in nnz: entries are dealt to columns in order of index, then back to rows.
-    """
+    """Rows over dictionary ids to rows over vocabulary indices, sorted; indices[id] < 0 drops a term."""
     n = indptr.size - 1
-    order = np.argsort(indices)
-    rank = np.empty(indices.size, np.int64)
-    for r in range(order.size):
-        rank[order[r]] = r
-    ends = np.zeros(order.size + 1, np.int64)
     row_ends = np.zeros(n + 1, np.int64)
+    out, out_tf = np.empty(ids.size, np.int32), np.empty(ids.size, np.int32)
+    pairs = np.empty(ids.size, np.int64)  # of a row: the index above, tf below
     for row in range(n):
+        kept = 0
         for i in range(indptr[row], indptr[row + 1]):
-            if indices[ids[i]] >= 0:
-                ends[rank[ids[i]] + 1] += 1
-                row_ends[row + 1] += 1
-    for r in range(order.size):
-        ends[r + 1] += ends[r]
-    for row in range(n):
-        row_ends[row + 1] += row_ends[row]
+            index = np.int64(indices[ids[i]])
+            pairs[kept] = index << 32 | tf[i]
+            kept += index >= 0
+        pairs[:kept].sort()
+        begin = row_ends[row]
+        for i in range(kept):
+            out[begin + i] = pairs[i] >> 32
+            out_tf[begin + i] = pairs[i] & 0xFFFFFFFF
+        row_ends[row + 1] = begin + kept
     nnz = row_ends[n]
-    column_row = np.empty(nnz, np.int32)
-    column_tf = np.empty(nnz, np.int32)
-    at = ends[:-1].copy()
-    for row in range(n):
-        for i in range(indptr[row], indptr[row + 1]):
-            if indices[ids[i]] >= 0:
-                place = at[rank[ids[i]]]
-                at[rank[ids[i]]] = place + 1
-                column_row[place] = row
-                column_tf[place] = tf[i]
-    out = np.empty(nnz, np.int32)
-    out_tf = np.empty(nnz, np.int32)
-    fill = row_ends[:-1].copy()
-    for r in range(order.size):
-        index = indices[order[r]]
-        for i in range(ends[r], ends[r + 1]):
-            place = fill[column_row[i]]
-            fill[column_row[i]] = place + 1
-            out[place] = index
-            out_tf[place] = column_tf[i]
-    return row_ends, out, out_tf
+    return row_ends, out[:nnz].copy(), out_tf[:nnz].copy()
 
 
 @kernel
