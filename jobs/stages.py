@@ -19,7 +19,16 @@ from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
-from jobs.workers import CELLS, COUNT_STATS, FEATURE_STATS, FIRST_TERMS, SHARDS, unpack_counts
+from jobs.workers import (
+    BLOCK_COLUMNS,
+    CELLS,
+    COUNT_STATS,
+    DEALT_COLUMNS,
+    FEATURE_STATS,
+    FIRST_TERMS,
+    SHARDS,
+    unpack_counts,
+)
 from models.counts import join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 
@@ -66,7 +75,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
     with mistakes():
         low, high = config.df_limits(n)
     tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    dealt = read_parquet(spark, f"{folder}/count/kind=dealt").repartition(tasks, "shard")
+    dealt = read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -90,7 +99,7 @@ def shard_share(most: int) -> int:
 
 def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
     """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
-    blocks = read_parquet(spark, f"{folder}/count/kind=blocks")
+    blocks = read_parquet(spark, f"{folder}/count/kind=blocks", BLOCK_COLUMNS)
     if corpus.layout.id or corpus.layout.format == "files":
         blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
     else:

@@ -169,7 +169,9 @@ def unpack_counts(data: pa.Scalar) -> TermCounts:
 # -- count: raw records -> blocks, rejects, stats ---------------------------------------------------------------------
 
 BLOCKS = pa.schema([("block", pa.int64()), ("terms", pa.binary()), ("documents", pa.binary()), ("hashes", pa.binary())])
+BLOCK_COLUMNS = "block bigint, terms binary, documents binary, hashes binary"
 DEALT = pa.schema([("shard", pa.int32()), ("terms", pa.binary())])
+DEALT_COLUMNS = "shard int, terms binary"
 COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "dealt_terms")
 
 
