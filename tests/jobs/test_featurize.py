@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
+from jobs import featurize as job
 from jobs import session, stages
 from jobs.featurize import main
 from models.features import FeatureConfig, FeatureModel, Features, sklearn_preset
@@ -727,6 +728,10 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def no_session(name: str) -> None:
+    raise AssertionError("a session was started")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -758,8 +763,16 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     ],
 )
 def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
-    arguments: str, told: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    told: str,
+    small: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And told before a session starts, unless Spark or a model has to be read for it."""
+    if not re.search("numbers.parquet|--apply IN", arguments):
+        monkeypatch.setattr(job, "spark_session", no_session)
     (tmp_path / "in/empty").mkdir()
     (tmp_path / "in/zero.jsonl").touch()
     write_lines(tmp_path / "in/mixed/a.jsonl", SMALL)
@@ -780,8 +793,9 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
 
 @pytest.mark.parametrize("exists", ["--output", "--model"])
 def test_an_output_that_exists_is_refused_before_anything_is_read(
-    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(job, "spark_session", no_session)
     places = {"--output": tmp_path / "out", "--model": tmp_path / "model"}
     places[exists].mkdir()
     (places[exists] / "precious").write_text("mine")
