@@ -295,7 +295,10 @@ def _format(names: list[str], path: str) -> str:
         what = f"does not show its format by the name {forms['?'].rsplit('/', 1)[-1]}"
     else:
         what = "mixes " + ", ".join(sorted(forms))
-    raise Mistake(f"--input {path} {what}: give --format {'|'.join(FORMATS[1:])}")
+    raise Mistake(
+        f"--input {path} {what}: give --format parquet, jsonl, csv, text (a document a line) or "
+        "files (a document a file)"
+    )
 
 
 def _columns(

@@ -259,7 +259,8 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
         write(tmp_path / name, b"text\na\n")
-    assert "c.xyz: give --format" in mistake(spark, tmp_path / "c.xyz")
+    line = mistake(spark, tmp_path / "c.xyz")
+    assert "c.xyz: give --format parquet, jsonl, csv, text (a document a line) or files (a document a file)" in line
     assert "noext: give --format" in mistake(spark, tmp_path / "noext")
     for name in ("c.xyz", "noext"):
         (tmp_path / name).unlink()

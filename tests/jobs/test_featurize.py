@@ -677,8 +677,9 @@ def one_clear_line(stderr: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--colour red", "--colour"),
-        ("--outpu x", "--outpu"),
+        ("--colour red", "--colour red (--help"),
+        ("--outpu x", "unrecognized arguments: --outpu x: did you mean --output?"),
+        ("--n-grams=2 --maxfeatures 5", "did you mean --ngrams, --max-features?"),
         ("--features tf-idf", "tf-idf"),
         ("--ngrams 2,1", "(2, 1)"),
         ("--ngrams 1,2,3", "1,2,3"),
