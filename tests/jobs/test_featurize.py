@@ -26,7 +26,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from jobs import featurize as job
-from jobs import session, stages
+from jobs import session, stages, summary
 from jobs.featurize import main
 from models.features import FeatureConfig, FeatureModel, Features, sklearn_preset
 from udfs.hashing import hash_sum
@@ -588,7 +588,9 @@ def test_repeats_are_counted_across_blocks_of_a_partition(tmp_path: Path, conf: 
         (pa.array([["a", "b"], [], None], pa.list_(pa.string())), "labels", [["a", "b"], [], None]),
     ],
 )
-def test_labels_of_every_type(labels: pa.Array, name: str, expected: list[object], tmp_path: Path) -> None:
+def test_labels_of_every_type(
+    labels: pa.Array, name: str, expected: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = pa.table({"id": ["d0", "d1", "d2"], "text": ["a b", "b", "c"], "topic": labels})
     source = write_parts(table, tmp_path / "in", 1)
     outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
@@ -596,6 +598,18 @@ def test_labels_of_every_type(labels: pa.Array, name: str, expected: list[object
     rows = written(tmp_path / "out")
     assert rows.column_names == ["id", name, "indices", "values"]
     assert rows[name].to_pylist() == expected
+    shown = re.findall(r"^  (\S+) +[abc]\b", capsys.readouterr().out, re.MULTILINE)
+    assert shown == sorted({label for given in expected if given for label in ([given] if name == "label" else given)})
+
+
+def test_the_summary_shows_the_most_frequent_labels(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "LABELS", 2)
+    model = FeatureModel.fit(pa.array(["a", "b", "c"]))
+    columns = {"indices": pa.array([[0], [1], [2]], pa.list_(pa.int32())), "values": [[1.0]] * 3}
+    pq.write_table(pa.table({"labels": [["x", "y"], ["z", "x"], ["z"]], **columns}), tmp_path / "rows.parquet")
+    assert summary._top_terms(spark, str(tmp_path), model) == {"x": ["a", "b"], "z": ["b", "c"]}
 
 
 def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spark: Any, tmp_path: Path) -> None:
