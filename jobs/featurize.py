@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+
+
+def interrupted(*_: object) -> None:
+    """Ctrl-C while the imports run, which takes seconds: a line in place of a traceback."""
+    os.write(2, b"error: interrupted; the old output is as it was\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupted)
+
 import tempfile
 from pathlib import Path
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the middle of an import
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -35,7 +35,7 @@ def summary(
     top = _top_terms(spark, path, model)
     if top:
         width = max(len(label) for label in top)
-        limits = [f"of {SAMPLE:,} documents"] * (documents > SAMPLE)
+        limits = [f"of the first {SAMPLE:,} documents"] * (documents > SAMPLE)
         limits += [f"of the {LABELS} most frequent labels"] * (len(top) == LABELS)
         sampled = f" ({', '.join(limits)})" if limits else ""
         lines += [

@@ -905,6 +905,16 @@ def wait_until(what: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
+def test_ctrl_c_while_the_imports_run_is_one_line(tmp_path: Path) -> None:
+    job = subprocess.Popen(
+        [sys.executable, ROOT / "jobs/featurize.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: "libarrow" in Path(f"/proc/{job.pid}/maps").read_text())
+    job.send_signal(signal.SIGINT)
+    assert job.communicate(timeout=60) == (None, "error: interrupted; the old output is as it was\n")
+    assert job.returncode == 130
+
+
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_path: Path) -> None:
     """As the terminal sends it, to spark-submit and all that it started, or to the driver's Python alone."""
