@@ -151,7 +151,7 @@ def open_corpus(
     empty = [(b"", name) for name, size in files if not size]
     if form == "files" and empty:  # Spark does not read them
         raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
-    return Corpus(raw, layout, id_type, label_name, carried, fs.root, len(files), size)
+    return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
 def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:

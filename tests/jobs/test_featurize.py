@@ -520,7 +520,7 @@ def test_max_rejects_is_a_share_that_may_be_reached(
     assert featurize("--input", source, *outputs, "--max-rejects", limit) == code
     assert (tmp_path / "out").exists() == (code == 0)
     if code:
-        assert "1 of 50 records (2.00%)" in one_clear_line(capsys.readouterr().err)
+        assert f"1 of 50 records (2.00%) of {source} were rejected" in one_clear_line(capsys.readouterr().err)
 
 
 LINES = ["one", "two", "", "one", "zwei drei", "one", "", "two", "two words", "é", "e\u0301"]
