@@ -30,7 +30,7 @@ def summary(
         "",
         f"documents   {documents:,} of {manifest['records']:,} records" + (f" ({', '.join(aside)})" if aside else ""),
         f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
-        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} a document",
+        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} of them in a document",
     ]
     top = _top_terms(spark, path, model)
     if top:
