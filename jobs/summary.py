@@ -49,10 +49,11 @@ def summary(
         lines.append(f"set aside   {options.output}/_rejects")
     beside = Path(sys.executable).with_name("spark-submit")
     submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
+    script = os.path.relpath(sys.argv[0])
     lines += [
         "",
         "next",
-        f"  features of new text    {submit} jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+        f"  features of new text    {submit} {script} --input NEW --output NEW_FEATURES --apply {where}",
         f"  the rows in PySpark     spark.read.parquet({options.output!r})",
         f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]

@@ -169,13 +169,26 @@ def test_nothing_but_output_and_model_is_left(demo: Path) -> None:
 
 
 def test_the_summary_tells_what_was_done(
-    demo: Path, emails: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    demo: Path,
+    emails: pa.Table,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["elsewhere/entry.py"])
     assert featurize("--input", EMAILS, "--output", tmp_path / "out", "--apply", demo / "model") == 0
     said = capsys.readouterr().out
     assert f"{len(emails):,} of {len(emails):,} records" in said
     assert f"{manifest(demo / 'features')['tokens']:,}" in said
-    for word in ("vocabulary", "ham", "spam", "next", str(tmp_path / "out"), str(demo / "model")):
+    for word in (
+        "vocabulary",
+        "ham",
+        "spam",
+        "next",
+        "spark-submit elsewhere/entry.py",
+        str(tmp_path / "out"),
+        str(demo / "model"),
+    ):
         assert word in said, word
 
 
