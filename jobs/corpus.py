@@ -60,6 +60,16 @@ OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|UR
 
 
 @dataclass(frozen=True)
+class Input:
+    """The files of an input path as it was given, with their sizes, and their format."""
+
+    path: str
+    fs: FileSystem
+    files: list[tuple[str, int]]
+    form: str
+
+
+@dataclass(frozen=True)
 class Corpus:
     """Raw records with how to parse them; what FEATURES rows will hold of them; size in bytes as stored."""
 
@@ -73,29 +83,38 @@ class Corpus:
     size: int
 
 
+def find_input(path: str, form: str = "auto") -> Input:
+    """Find the files of a literal path, and their format; needs no session.
+
+    Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format.
+    """
+    fs, files = _files(path)
+    form = _format([name for name, _ in files], path) if form == "auto" else form
+    if _with_colons(files):
+        fs.read_unchecked()
+    _check_files(fs, files, form)
+    return Input(path, fs, files, form)
+
+
 def open_corpus(
     spark: SparkSession,
-    path: str,
-    form: str = "auto",
+    found: Input,
     text: str | None = None,
     id: str | None = None,
     label: str | None = None,
     max_document_bytes: int = 16 << 20,
 ) -> Corpus:
-    """Find the files of a literal path, their format and columns.
+    """Find the columns of an input, and how to read its records.
 
     text, id and label name columns; None means the one of that name if there is one (text must exist).
-    Raises Mistake for a path that does not exist, holds no data or can't be read, for missing or clashing columns.
+    Raises Mistake for files that can't be read, for missing or clashing columns.
     """
-    fs, files = _files(spark, path)
+    path, fs, files, form = found.path, found.fs, found.files, found.form
     size = sum(size for _, size in files)
     names = [name for name, _ in sorted(files, key=lambda file: (-file[1], file[0]))]
-    form = _format([name for name, _ in files], path) if form == "auto" else form
     reader = spark.read
-    if any(":" in name.rsplit("/", 1)[-1] for name in names):  # Hadoop takes its local checksum, .a:b.crc, for a URI
-        fs.read_unchecked()
+    if _with_colons(files):
         reader = reader.option("fs.file.impl", RAW_LOCAL).option("fs.file.impl.disable.cache", True)  # for executors
-    _check_files(fs, files, form)
     reader = reader.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
     where = literal(fs.root)
     types: dict[str, str] = {}
@@ -132,13 +151,13 @@ def open_corpus(
     empty = [(b"", name) for name, size in files if not size]
     if form == "files" and empty:  # Spark does not read them
         raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
-    return Corpus(raw, layout, id_type, label_name, carried, fs.root, len(files), size)
+    return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
-def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
+def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
     """The files at or below a path that Spark would read, with their sizes; raises Mistake if there is nothing."""
     try:
-        fs = FileSystem(spark, path)
+        fs = FileSystem(None, path)
         exists = fs.exists(fs.root)
         found = list(fs.files(fs.root)) if exists else []
         folder = fs.is_dir(fs.root)
@@ -155,6 +174,11 @@ def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, 
     if len(files) < len(found):
         log.warning("input: %s", left_out)
     return fs, files
+
+
+def _with_colons(files: list[tuple[str, int]]) -> bool:
+    """Whether a name has a colon: Hadoop takes its local checksum, .a:b.crc, for a URI."""
+    return any(":" in name.rsplit("/", 1)[-1] for name, _ in files)
 
 
 def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> None:
@@ -271,7 +295,10 @@ def _format(names: list[str], path: str) -> str:
         what = f"does not show its format by the name {forms['?'].rsplit('/', 1)[-1]}"
     else:
         what = "mixes " + ", ".join(sorted(forms))
-    raise Mistake(f"--input {path} {what}: give --format {'|'.join(FORMATS[1:])}")
+    raise Mistake(
+        f"--input {path} {what}: give --format parquet, jsonl, csv, text (a document a line) or "
+        "files (a document a file)"
+    )
 
 
 def _columns(

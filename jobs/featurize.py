@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+
+
+def interrupted(*_: object) -> None:
+    """Ctrl-C while the imports run, which takes seconds: a line in place of a traceback."""
+    os.write(2, b"error: interrupted; the old output is as it was\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupted)
+
 import tempfile
 from pathlib import Path
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the middle of an import
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from jobs.corpus import Corpus, open_corpus, reading
+from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
@@ -30,15 +40,14 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     check_options(options)
     config = feature_config(options)
-    spark = spark_session("textmill featurize")
-    output = Target(spark, options.output, "--output", options.overwrite)
-    model_target = Target(spark, options.model, "--model", options.overwrite) if options.model else None
-    corpus = open_corpus(
-        spark, options.input, options.format, options.text, options.id, options.label, options.max_document_bytes
-    )
-    applied = file_system(spark, options.apply, "--apply").root if options.apply else None
+    output = Target(options.output, "--output", options.overwrite)
+    model_target = Target(options.model, "--model", options.overwrite) if options.model else None
+    found = find_input(options.input, options.format)
+    applied = file_system(options.apply, "--apply").root if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
-    refuse_overlap({"--input": corpus.path, "--apply": applied, **own})
+    refuse_overlap({"--input": found.fs.root, "--apply": applied, **own})
+    spark = spark_session("textmill featurize")
+    corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
     model = load_model(spark, options.apply) if options.apply else None
     config = model.config if model else config
 

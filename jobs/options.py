@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import NoReturn
 
 from jobs.corpus import FORMATS
@@ -64,6 +65,11 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as every other mistake is said."""
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments"):
+            typed = [word.split("=")[0] for word in message.split() if word.startswith("-")]
+            near = [close for word in typed for close in get_close_matches(word, self._option_string_actions, 1, 0.7)]
+            if near:
+                raise Mistake(f"{message}: did you mean {', '.join(near)}?")
         raise Mistake(f"{message} (--help lists the options)")
 
 
@@ -77,7 +83,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
     p.add_argument("--overwrite", action="store_true", help="replace --output and --model if they exist")
-    p.add_argument("--format", choices=FORMATS, default="auto", help="default: by the names of the files")
+    p.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="text: a document a line; files: a document a file (default: by the names of the files)",
+    )
     for role, what in (
         ("text", "the text"),
         ("id", "the id, if there is one"),

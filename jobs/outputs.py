@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.session import Mistake, reason
+from jobs.session import Mistake, hadoop, reason
 from jobs.workers import MAGIC
 from udfs.records import plain_path
 
@@ -25,9 +25,11 @@ from udfs.records import plain_path
 class FileSystem:
     """Hadoop's file system behind a path: HDFS, a local folder or whatever Spark is configured for."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    def __init__(self, spark: SparkSession | None, path: str) -> None:
+        """spark: None before there is a session."""
+        self._jvm, configuration = hadoop()
+        if spark:
+            configuration = spark.sparkContext._jsc.hadoopConfiguration()
         if re.match(r"[^/:]+:[^/]", path):
             raise Mistake(f"{path} has a colon, so that it is taken for a URI: give the whole path, from / on")
         raw = self.path(path)
@@ -107,10 +109,10 @@ class FileSystem:
             stream.close()
 
 
-def file_system(spark: SparkSession, path: str, option: str) -> FileSystem:
+def file_system(path: str, option: str) -> FileSystem:
     """The file system behind an option's path; raises Mistake if there is none or it can't be reached."""
     try:
-        fs = FileSystem(spark, path)
+        fs = FileSystem(None, path)
         fs.exists(fs.root)
     except Mistake:
         raise
@@ -122,10 +124,10 @@ def file_system(spark: SparkSession, path: str, option: str) -> FileSystem:
 class Target:
     """One output folder: what lies there, a stage beside it, and the swap."""
 
-    def __init__(self, spark: SparkSession, path: str, option: str, overwrite: bool) -> None:
+    def __init__(self, path: str, option: str, overwrite: bool) -> None:
         """Raises Mistake if the folder exists and may not be replaced, is a file, or its parent can't be written."""
         self.option = option
-        self.fs = file_system(spark, path, option)
+        self.fs = file_system(path, option)
         self.path = self.fs.root.rstrip("/")
         self.parent, self.name = posixpath.split(self.path)
         if not self.name or not self.parent:

@@ -52,7 +52,7 @@ def write_zip(target: Path, root: Path = ROOT) -> Path:
         # A process of its own, out of Ctrl-C's reach, compiles what is missing, in the copy: the user's tree may be
         # read-only.
         command = [sys.executable, "-m", "jobs.warm"]
-        subprocess.run(command, cwd=tree, check=True, stdout=sys.stderr, start_new_session=True)
+        subprocess.run(command, cwd=tree, check=True, stdout=2, start_new_session=True)  # sys.stderr may be no file
         part = target.with_name(f".{target.name}.{os.getpid()}")
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.comment = key.encode()

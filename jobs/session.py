@@ -95,29 +95,40 @@ def rows_per_batch(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(name, before)  # type: ignore[arg-type]
 
 
-def spark_session(name: str) -> SparkSession:
-    """The session that spark-submit configured, or a local one, with Textmill's code in its workers.
+@cache
+def hadoop() -> tuple[Any, Any]:
+    """Spark's Java, and Hadoop's configuration as a session will have it, which itself takes far longer to start.
 
     Raises Mistake where Spark or Java is missing or too old.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         import pyspark
-        from pyspark.sql import SparkSession
+        from pyspark import SparkConf, SparkContext
     except ImportError as error:
         raise Mistake(f"pyspark is missing ({error}): run `make install`, or submit with spark-submit") from None
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (3, 5):
         raise Mistake(f"Spark {pyspark.__version__} is too old: Textmill needs 3.5 or newer")
-    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
+
+    try:
+        SparkContext._ensure_initialized()
+    except PySparkRuntimeError as error:
+        raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
+    jvm: Any = SparkContext._jvm
+    return jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(SparkConf()._jconf)
+
+
+def spark_session(name: str) -> SparkSession:
+    """The session that spark-submit configured, or a local one, with Textmill's code in its workers."""
+    hadoop()
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
     if not SparkConf().contains("spark.log.level"):
         builder = builder.config("spark.log.level", "WARN")
-    try:
-        spark = builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
+    spark = builder.getOrCreate()
     log_to_file(spark)
     interrupt_in_python(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from jobs.outputs import read_parquet
 from models.features import FeatureModel
 
 SAMPLE = 10_000  # documents from which the top terms are
+LABELS = 20  # as many, the most frequent ones, are shown
 
 
 def summary(
@@ -28,12 +30,14 @@ def summary(
         "",
         f"documents   {documents:,} of {manifest['records']:,} records" + (f" ({', '.join(aside)})" if aside else ""),
         f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
-        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} a document",
+        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} of them in a document",
     ]
     top = _top_terms(spark, path, model)
     if top:
         width = max(len(label) for label in top)
-        sampled = f" (of {SAMPLE:,} documents)" if documents > SAMPLE else ""
+        limits = [f"of the first {SAMPLE:,} documents"] * (documents > SAMPLE)
+        limits += [f"of the {LABELS} most frequent labels"] * (len(top) == LABELS)
+        sampled = f" ({', '.join(limits)})" if limits else ""
         lines += [
             "",
             f"top terms{sampled}",
@@ -45,10 +49,11 @@ def summary(
         lines.append(f"set aside   {options.output}/_rejects")
     beside = Path(sys.executable).with_name("spark-submit")
     submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
+    script = os.path.relpath(sys.argv[0])
     lines += [
         "",
         "next",
-        f"  features of new text    {submit} jobs/featurize.py --input NEW --output NEW_FEATURES --apply {where}",
+        f"  features of new text    {submit} {script} --input NEW --output NEW_FEATURES --apply {where}",
         f"  the rows in PySpark     spark.read.parquet({options.output!r})",
         f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]
@@ -57,13 +62,16 @@ def summary(
 
 def _top_terms(spark: SparkSession, path: str, model: FeatureModel) -> dict[str, list[str]]:
     rows = read_parquet(spark, path).limit(SAMPLE)
-    labelled = "label" in rows.columns
-    found = rows.select("indices", "values", *(["label"] if labelled else [])).collect()
+    label = next((name for name in ("label", "labels") if name in rows.columns), None)
+    found = rows.select("indices", "values", *([label] if label else [])).collect()
     indptr = np.cumsum([0] + [len(row.indices) for row in found])
     indices = np.fromiter((i for row in found for i in row.indices), np.int32, indptr[-1])
     values = np.fromiter((v for row in found for v in row["values"]), np.float32, indptr[-1])
     matrix = csr_matrix((values, indices, indptr), shape=(len(found), len(model.terms)))
-    if labelled:
-        return model.top_terms(matrix, [row.label for row in found])
+    if label:
+        given = [[row.label] if label == "label" else row.labels or [] for row in found]
+        frequent = Counter(name for names in given for name in names if name is not None).most_common(LABELS)
+        shown = dict(frequent)
+        return model.top_terms(matrix, [[name for name in names if name in shown] for names in given])
     mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
     return {"all": [model.terms[int(i)].as_py() for i in np.argsort(-mean, kind="stable")[:10]]}

@@ -375,24 +375,28 @@ class FeatureModel:
         taken = self.terms.take(pa.array(rows.indices)).to_pylist()
         return [taken[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
 
-    def top_terms(self, matrix: csr_matrix, labels: Iterable[str | None], k: int = 10) -> dict[str, list[str]]:
-        """For each label the k terms that tell its documents best from the others.
+    def top_terms(
+        self, matrix: csr_matrix, labels: Iterable[str | list[str] | None], k: int = 10
+    ) -> dict[str, list[str]]:
+        """For each label the k terms that tell its documents best from the others; a row has a label, a list, or None.
 
         A term's score is p ln(p / q), its share in the Kullback-Leibler divergence of its mean weights p inside and q
         outside the label, with p / q at most 50. Ties go to the smaller index. Documents without a label are outside.
         """
-        given = list(labels)
-        names = np.array(["" if label is None else str(label) for label in given], dtype=object)
-        known = np.array([label is not None for label in given], bool)
+        rows: dict[str, set[int]] = {}
+        for row, given in enumerate(labels):
+            for label in given if isinstance(given, list) else [given]:
+                if label is not None:
+                    rows.setdefault(str(label), set()).add(row)
         total = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
         top = {}
-        for label in sorted(set(names[known])):
-            inside = known & (names == label)
+        for label in sorted(rows):
+            inside = sorted(rows[label])
             part = np.asarray(matrix[inside].sum(axis=0, dtype=np.float64)).ravel()
-            p, q = part / inside.sum(), (total - part) / max(1, len(names) - int(inside.sum()))
+            p, q = part / len(inside), (total - part) / max(1, matrix.shape[0] - len(inside))
             score = p * np.log(np.maximum(p, 1e-300) / np.maximum(q + p / 50, 1e-300))
             best = np.argsort(-score, kind="stable")[:k]
-            top[str(label)] = self.terms.take(pa.array(best[score[best] > 0])).to_pylist()
+            top[label] = self.terms.take(pa.array(best[score[best] > 0])).to_pylist()
         return top
 
     def save(self, path: str | Path) -> None:

@@ -114,7 +114,7 @@ def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
     rows = model.transform(chinese["text"])
     page = read("docs/featurize.md")
     assert f"tokens      {model.n_tokens:,}, {model.n_tokens / model.n:,.1f} a document\n" in page
-    assert f"vocabulary  {len(model.terms):,} terms, {rows.nnz / model.n:,.1f} a document\n" in page
+    assert f"vocabulary  {len(model.terms):,} terms, {rows.nnz / model.n:,.1f} of them in a document\n" in page
     top = model.top_terms(rows, chinese["label"].to_pylist())
     width = max(map(len, top))
     for label, terms in top.items():

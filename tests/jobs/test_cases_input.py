@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.corpus import open_corpus
-from tests.jobs.test_corpus import mistake, parsed, texts, write
+from tests.jobs.test_corpus import mistake, opened, parsed, texts, write
 from udfs.arrays import string_buffers
 from udfs.records import Layout, decode, parse
 
@@ -30,7 +29,7 @@ def case(name: str) -> tuple[Any, Any]:
 
 def rows(spark: Any, path: Path, **settings: Any) -> list[str]:
     """The texts of a corpus in the order of its records."""
-    found: list[str] = parsed(open_corpus(spark, str(path), **settings)).documents["text"].to_pylist()
+    found: list[str] = parsed(opened(spark, str(path), **settings)).documents["text"].to_pylist()
     return found
 
 
@@ -56,7 +55,7 @@ def test_invalid_bytes_are_replaced_and_nul_is_kept_in_every_format(form: str, s
         write(tmp_path / "in/b.txt", nul)
     else:
         write(tmp_path / name, raw)
-    found = parsed(open_corpus(spark, str(tmp_path / "in"), form=form))
+    found = parsed(opened(spark, str(tmp_path / "in"), form=form))
     found.documents.validate(full=True)
     assert sorted(found.documents["text"].to_pylist()) == sorted(expected["lines"])
     assert sorted(map(len, found.documents["text"].to_pylist())) == sorted(expected["lengths"])
@@ -73,7 +72,7 @@ def test_a_byte_order_mark_at_the_start_of_any_file_is_no_text(spark: Any, tmp_p
         write(tmp_path / "bz2" / f"{name}.bz2", bz2.compress(contents[name]))
     for folder in ("txt", "gz", "bz2"):
         assert texts(spark, tmp_path / folder) == expected["lines"]
-    found = open_corpus(spark, str(write(tmp_path / "c.csv", contents["c.csv"])))
+    found = opened(spark, str(write(tmp_path / "c.csv", contents["c.csv"])))
     assert [found.layout.id, found.layout.text] == expected["csv_columns"]
     assert parsed(found).documents.to_pylist() == [{"text": "hi", "id": "1"}]
     mark = contents["a.txt"][:3]
@@ -126,7 +125,7 @@ def test_a_truncated_archive_fails_and_is_not_cut_silently(spark: Any, tmp_path:
     for suffix, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
         path = write(tmp_path / f"a.txt.{suffix}", compress(content)[:-30])
         with pytest.raises(Exception, match=r"FAILED_READ_FILE|EOF|nexpected end"):
-            open_corpus(spark, str(path)).raw.toArrow()
+            opened(spark, str(path)).raw.toArrow()
     assert "truncated or damaged" in mistake(spark, write(tmp_path / "b.txt.gz", b"no gzip"))
 
 
@@ -148,7 +147,7 @@ def test_large_plain_and_bzip2_files_are_read_in_parts_without_a_loss(spark: Any
             ("a.txt.bz2", bz2.compress(content, 1), range(2, 99)),
             ("a.txt.gz", gzip.compress(content, 1), range(1, 2)),
         ):
-            found = open_corpus(spark, str(write(tmp_path / name, raw)))
+            found = opened(spark, str(write(tmp_path / name, raw)))
             assert found.raw.rdd.getNumPartitions() in parts
             assert sorted(parsed(found).documents["text"].to_pylist()) == sorted(texts_)
     finally:
@@ -159,13 +158,13 @@ def test_malformed_json_is_counted_and_kept_aside(spark: Any, tmp_path: Path) ->
     given, expected = case("hdfs-08")
     lines = given["lines"]
     path = write(tmp_path / "a.jsonl", "".join(line + "\n" for line in lines).encode())
-    found = parsed(open_corpus(spark, str(path)))
+    found = parsed(opened(spark, str(path)))
     # Keys are matched without regard to case, the first of the two ways that the case allows.
     assert found.documents["id"].to_pylist() == [*expected["good_ids"], 6]
     assert found.documents["text"].to_pylist() == ["ok", "", "case"]
     assert found.rejects.num_rows == expected["bad_lines"]
     assert found.blanks == expected["blank"]
-    assert found.records == len(lines) == open_corpus(spark, str(path)).raw.count()
+    assert found.records == len(lines) == opened(spark, str(path)).raw.count()
     assert [lines[row["position"]].encode() for row in found.rejects.to_pylist()] == found.rejects["bytes"].to_pylist()
 
 
@@ -208,12 +207,12 @@ def test_text_and_ids_are_read_alike_as_large_string(spark: Any, tmp_path: Path)
     columns = [{"text": pa.array(["a", None, "c"], kind), "id": pa.array(["x", "y", None], kind)} for kind in kinds]
     for k, column in enumerate(columns):
         write(tmp_path / f"{k}/a.parquet", pa.table(column))
-    found = [parsed(open_corpus(spark, str(tmp_path / str(k)))) for k in (0, 1)]
+    found = [parsed(opened(spark, str(tmp_path / str(k)))) for k in (0, 1)]
     assert found[0].documents.equals(found[1].documents)
     before = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes")
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
-        assert parsed(open_corpus(spark, str(tmp_path / "0"))).documents.to_pylist() == found[0].documents.to_pylist()
+        assert parsed(opened(spark, str(tmp_path / "0"))).documents.to_pylist() == found[0].documents.to_pylist()
     finally:
         spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", before)
     text, _ = decode(pa.array(["a"], pa.large_string()))
@@ -229,12 +228,12 @@ def test_64_bit_ids_survive_a_null_beside_them(form: str, spark: Any, tmp_path: 
     else:
         lines = [json.dumps({"id": value, "text": "a", "n": value}) + "\n" for value in values]
         write(tmp_path / "a.jsonl", "".join(lines).encode())
-    found = parsed(open_corpus(spark, str(tmp_path)))
+    found = parsed(opened(spark, str(tmp_path)))
     kept = [value for value in [*expected["values"], *values[2:]] if value is not None]
     assert found.documents["id"].to_pylist() == kept
     assert found.documents["n"].to_pylist() == kept
     assert found.rejects.num_rows == 1  # a row without an id
-    whole = parsed(open_corpus(spark, str(tmp_path), id="n", label="id")) if form == "parquet" else None
+    whole = parsed(opened(spark, str(tmp_path), id="n", label="id")) if form == "parquet" else None
     if whole:
         assert whole.documents["id"].to_pylist() == kept
 
@@ -244,7 +243,7 @@ def test_dictionary_encoded_columns_are_their_strings(spark: Any, tmp_path: Path
     chunks = [pa.array([*batch, None]).dictionary_encode() for batch in given["batches"]]
     for k, chunk in enumerate(chunks):
         pq.write_table(pa.table({"text": chunk, "label": chunk}), write(tmp_path / f"{k}.parquet", b""))
-    found = parsed(open_corpus(spark, str(tmp_path))).documents
+    found = parsed(opened(spark, str(tmp_path))).documents
     wanted = sorted([*expected["values"], "", ""])
     assert sorted(found["text"].to_pylist()) == wanted
     assert sorted(label or "" for label in found["label"].to_pylist()) == wanted
@@ -267,7 +266,7 @@ def test_batches_of_any_size_and_empty_partitions_give_the_same_documents(
         else:
             quoted = [json.dumps({"text": value}) if form == "jsonl" else value for value in few]
             write(path, "".join(line + "\n" for line in (["text"] if form == "csv" else []) + quoted).encode())
-    found = open_corpus(spark, str(tmp_path / "in"))
+    found = opened(spark, str(tmp_path / "in"))
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     whole = []
     try:
@@ -280,5 +279,5 @@ def test_batches_of_any_size_and_empty_partitions_give_the_same_documents(
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
     assert [each.documents.num_rows for each in whole] == expected["sum_rows"]
     assert all(each.documents.equals(whole[0].documents) and (each.hashes == whole[0].hashes).all() for each in whole)
-    few = open_corpus(spark, str(tmp_path / "one"))
+    few = opened(spark, str(tmp_path / "one"))
     assert few.raw.repartition(given["also"]["partitions"]).toArrow().num_rows == 1

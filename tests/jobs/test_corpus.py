@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import corpus
-from jobs.corpus import Corpus, open_corpus
+from jobs.corpus import Corpus, find_input, open_corpus
 from jobs.session import Mistake
 from jobs.workers import _numbered
 from udfs.records import BOM, Parsed, parse
@@ -34,6 +34,10 @@ def write(path: Path, content: bytes | pa.Table) -> Path:
     return path
 
 
+def opened(spark: Any, path: str, form: str = "auto", **settings: Any) -> Corpus:
+    return open_corpus(spark, find_input(path, form), **settings)
+
+
 def parsed(found: Corpus) -> Parsed:
     """All records of a corpus, as a worker would parse them in one partition."""
     batches = list(_numbered(iter(found.raw.coalesce(1).toArrow().to_batches())))
@@ -42,13 +46,13 @@ def parsed(found: Corpus) -> Parsed:
 
 def texts(spark: Any, path: Path, **settings: Any) -> list[str]:
     """The documents' texts, in order."""
-    return sorted(parsed(open_corpus(spark, str(path), **settings)).documents["text"].to_pylist())
+    return sorted(parsed(opened(spark, str(path), **settings)).documents["text"].to_pylist())
 
 
 def mistake(spark: Any, path: Path | str, **settings: Any) -> str:
     """The line that an input is refused with."""
     with pytest.raises(Mistake) as found:
-        open_corpus(spark, str(path), **settings)
+        opened(spark, str(path), **settings)
     line = str(found.value)
     assert "\n" not in line
     assert len(line) < 500
@@ -79,7 +83,7 @@ def test_names_are_read_literally(spark: Any, tmp_path: Path) -> None:
     write(folder / "sub [x]" / "in.txt", b"deep")
     write(tmp_path / "deep/g1a/in.txt", b"wrong")
     assert texts(spark, folder) == ["deep"]
-    everything = parsed(open_corpus(spark, str(tmp_path / "in"), form="files")).documents
+    everything = parsed(opened(spark, str(tmp_path / "in"), form="files")).documents
     assert set(NAMES) <= {name.removesuffix(".txt") for name in everything["id"].to_pylist()}
     rows = [row for row in everything.to_pylist() if row["text"] != "wrong"]
     assert all(row["id"] == row["text"] + ".txt" for row in rows)
@@ -91,7 +95,7 @@ def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path) -> N
     path = write(tmp_path / "c:d" / name, contents[name.rpartition(".")[2]])
     for given in (path, path.parent, tmp_path):
         assert texts(spark, given) == ["x"]
-    (document,) = parsed(open_corpus(spark, str(tmp_path), form="files")).documents.to_pylist()
+    (document,) = parsed(opened(spark, str(tmp_path), form="files")).documents.to_pylist()
     assert document["id"] == f"c:d/{name}"
     assert "a:b has a colon" in mistake(spark, "a:b")
 
@@ -101,26 +105,26 @@ def test_the_source_of_a_reject_is_the_path_as_one_types_it(form: str, spark: An
     contents = {"jsonl": b'{"text": "a"}\nx\n', "csv": b"text\n\xff\n", "parquet": small(text="too long")}
     bad = contents.get(form, b"\xff")
     path = write(tmp_path / f"é a+b%20c%41 #&?.{'txt' if form == 'text' else form}", bad)
-    found = parsed(open_corpus(spark, str(tmp_path), form=form, text="text", max_document_bytes=3))
+    found = parsed(opened(spark, str(tmp_path), form=form, text="text", max_document_bytes=3))
     assert found.rejects["source"].to_pylist() == [str(path)]
 
 
 def test_ids_of_files_are_paths_below_the_input(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "in %41/sub/b c.html", BOM + b"b\r\nB")
     write(tmp_path / "in %41/a.html", b"a")
-    found = parsed(open_corpus(spark, str(tmp_path / "in %41"), form="files")).documents
+    found = parsed(opened(spark, str(tmp_path / "in %41"), form="files")).documents
     assert sorted(found.to_pylist(), key=str) == [
         {"text": "a", "id": "a.html"},
         {"text": "b\r\nB", "id": "sub/b c.html"},
     ]
-    one = parsed(open_corpus(spark, str(tmp_path / "in %41/sub/b c.html"), form="files")).documents
+    one = parsed(opened(spark, str(tmp_path / "in %41/sub/b c.html"), form="files")).documents
     assert one["id"].to_pylist() == ["b c.html"]
 
 
 def test_an_empty_file_is_an_empty_document(spark: Any, tmp_path: Path) -> None:
     for name in ("a.html", "b c %20.html", "sub/d.html", ".hidden"):
         write(tmp_path / name, b"a" if name == "a.html" else b"")
-    found = parsed(open_corpus(spark, str(tmp_path), form="files"))
+    found = parsed(opened(spark, str(tmp_path), form="files"))
     assert found.records == 3
     assert sorted(found.documents.to_pylist(), key=str) == [
         {"text": "", "id": "b c %20.html"},
@@ -132,7 +136,7 @@ def test_an_empty_file_is_an_empty_document(spark: Any, tmp_path: Path) -> None:
 def test_extensions_tell_the_format_whatever_their_case(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "A.TXT", b"a")
     write(tmp_path / "sub/b.text.gz", gzip.compress(b"b"))
-    found = open_corpus(spark, str(tmp_path))
+    found = opened(spark, str(tmp_path))
     assert (found.layout.format, found.files) == ("text", 2)
 
 
@@ -145,7 +149,7 @@ def test_parquet_is_read_in_subfolders_and_partitions(spark: Any, tmp_path: Path
     assert texts(spark, tmp_path / "plain") == ["a", "b", "c"]
     for name in ("dt=2026-01-01/a.parquet", "dt=2026-01-02/sub/b.parquet"):
         write(tmp_path / "parts" / name, small(text=Path(name).stem))
-    found = open_corpus(spark, str(tmp_path / "parts"))
+    found = opened(spark, str(tmp_path / "parts"))
     assert [field.name for field in found.carried] == ["dt"]
     assert sorted(row["text"] for row in parsed(found).documents.to_pylist()) == ["a", "b"]
     write(tmp_path / "parts/c.parquet", small(text="c"))
@@ -166,7 +170,7 @@ def test_columns_of_every_type_and_name_are_carried(spark: Any, tmp_path: Path) 
         tmp_path / "a.parquet",
         pa.table({"text": ["a", None, "c"], "id": pa.array([1, 2, 3], pa.int16()), **columns, **odd}),
     )
-    found = open_corpus(spark, str(tmp_path))
+    found = opened(spark, str(tmp_path))
     assert [field.name for field in found.carried] == [*columns, *odd]
     assert found.id_type.simpleString() == "bigint"
     documents = parsed(found).documents
@@ -197,11 +201,11 @@ def test_a_first_line_longer_than_the_sample_is_seen_whole(
     monkeypatch.setattr(corpus, "SAMPLE_BYTES", 16)
     record = {"text": "x" * 1000, "late": 1}
     write(tmp_path / "a.jsonl.gz", gzip.compress(BOM + json.dumps(record).encode()))
-    found = open_corpus(spark, str(tmp_path))
+    found = opened(spark, str(tmp_path))
     assert [field.name for field in found.carried] == ["late"]
     assert parsed(found).documents.num_rows == 1
     write(tmp_path / "b/a.csv", BOM + b'"text","and a long second name"\n"a\nb",c\n')
-    assert [field.name for field in open_corpus(spark, str(tmp_path / "b")).carried] == ["and a long second name"]
+    assert [field.name for field in opened(spark, str(tmp_path / "b")).carried] == ["and a long second name"]
 
 
 def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark: Any, tmp_path: Path) -> None:
@@ -209,7 +213,7 @@ def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark
     late = json.dumps({"text": "late", "a": 2, "unseen": {"text": 1}}).encode()
     write(tmp_path / "large.jsonl", first * 10_000 + late)
     write(tmp_path / "small.jsonl", b'{"text": "y", "b": "only here"}')
-    found = open_corpus(spark, str(tmp_path))
+    found = opened(spark, str(tmp_path))
     assert [f"{field.name} {field.dataType.simpleString()}" for field in found.carried] == ["a bigint", "b string"]
     whole = parsed(found)
     assert whole.rejects.num_rows == 0
@@ -221,7 +225,7 @@ def test_columns_are_those_of_several_files_and_a_late_one_harms_no_record(spark
 def test_compressed_csv_is_read(suffix: str, compress: Any, spark: Any, tmp_path: Path) -> None:
     write(tmp_path / f"a.csv.{suffix}", compress(BOM + b'text,n\n"a\nb",1\n') + compress(b"c,2\n"))
     write(tmp_path / "b.csv", b"n,text\n3,d\n")
-    found = open_corpus(spark, str(tmp_path))
+    found = opened(spark, str(tmp_path))
     assert sorted(parsed(found).documents.to_pylist(), key=str) == [
         {"text": "a\nb", "n": "1"},
         {"text": "c", "n": "2"},
@@ -231,7 +235,7 @@ def test_compressed_csv_is_read(suffix: str, compress: Any, spark: Any, tmp_path
 
 def test_an_id_that_is_the_label_too_is_taken_once(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", b"text,label\na,b\n")
-    found = open_corpus(spark, str(tmp_path), id="label")
+    found = opened(spark, str(tmp_path), id="label")
     assert (found.layout.id, found.layout.label) == ("label", None)
     assert "--text, --id and --label must differ" in mistake(spark, tmp_path, text="text", id="TEXT")
 
@@ -255,7 +259,8 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
         write(tmp_path / name, b"text\na\n")
-    assert "c.xyz: give --format" in mistake(spark, tmp_path / "c.xyz")
+    line = mistake(spark, tmp_path / "c.xyz")
+    assert "c.xyz: give --format parquet, jsonl, csv, text (a document a line) or files (a document a file)" in line
     assert "noext: give --format" in mistake(spark, tmp_path / "noext")
     for name in ("c.xyz", "noext"):
         (tmp_path / name).unlink()
@@ -334,12 +339,12 @@ def test_types_that_arrow_does_not_carry(spark: Any, tmp_path: Path) -> None:
 
 UNREADABLE = """
 import sys
-from jobs.corpus import open_corpus
+from jobs.corpus import find_input, open_corpus
 from jobs.session import Mistake, spark_session
 spark = spark_session("unreadable")
 for path in sys.argv[1:]:
     try:
-        open_corpus(spark, path)
+        open_corpus(spark, find_input(path))
         print("read")
     except Mistake as error:
         print(error)

@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
-from jobs import session, stages
+from jobs import featurize as job
+from jobs import session, stages, summary
 from jobs.featurize import main
 from jobs.workers import SHARDS
 from models.counts import TermCounts, deal_counts
@@ -170,13 +171,26 @@ def test_nothing_but_output_and_model_is_left(demo: Path) -> None:
 
 
 def test_the_summary_tells_what_was_done(
-    demo: Path, emails: pa.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    demo: Path,
+    emails: pa.Table,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["elsewhere/entry.py"])
     assert featurize("--input", EMAILS, "--output", tmp_path / "out", "--apply", demo / "model") == 0
     said = capsys.readouterr().out
     assert f"{len(emails):,} of {len(emails):,} records" in said
     assert f"{manifest(demo / 'features')['tokens']:,}" in said
-    for word in ("vocabulary", "ham", "spam", "next", str(tmp_path / "out"), str(demo / "model")):
+    for word in (
+        "vocabulary",
+        "ham",
+        "spam",
+        "next",
+        "spark-submit elsewhere/entry.py",
+        str(tmp_path / "out"),
+        str(demo / "model"),
+    ):
         assert word in said, word
 
 
@@ -544,7 +558,7 @@ def test_max_rejects_is_a_share_that_may_be_reached(
     assert featurize("--input", source, *outputs, "--max-rejects", limit) == code
     assert (tmp_path / "out").exists() == (code == 0)
     if code:
-        assert "1 of 50 records (2.00%)" in one_clear_line(capsys.readouterr().err)
+        assert f"1 of 50 records (2.00%) of {source} were rejected" in one_clear_line(capsys.readouterr().err)
 
 
 LINES = ["one", "two", "", "one", "zwei drei", "one", "", "two", "two words", "é", "e\u0301"]
@@ -612,7 +626,9 @@ def test_repeats_are_counted_across_blocks_of_a_partition(tmp_path: Path, conf: 
         (pa.array([["a", "b"], [], None], pa.list_(pa.string())), "labels", [["a", "b"], [], None]),
     ],
 )
-def test_labels_of_every_type(labels: pa.Array, name: str, expected: list[object], tmp_path: Path) -> None:
+def test_labels_of_every_type(
+    labels: pa.Array, name: str, expected: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = pa.table({"id": ["d0", "d1", "d2"], "text": ["a b", "b", "c"], "topic": labels})
     source = write_parts(table, tmp_path / "in", 1)
     outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
@@ -620,6 +636,18 @@ def test_labels_of_every_type(labels: pa.Array, name: str, expected: list[object
     rows = written(tmp_path / "out")
     assert rows.column_names == ["id", name, "indices", "values"]
     assert rows[name].to_pylist() == expected
+    shown = re.findall(r"^  (\S+) +[abc]\b", capsys.readouterr().out, re.MULTILINE)
+    assert shown == sorted({label for given in expected if given for label in ([given] if name == "label" else given)})
+
+
+def test_the_summary_shows_the_most_frequent_labels(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "LABELS", 2)
+    model = FeatureModel.fit(pa.array(["a", "b", "c"]))
+    columns = {"indices": pa.array([[0], [1], [2]], pa.list_(pa.int32())), "values": [[1.0]] * 3}
+    pq.write_table(pa.table({"labels": [["x", "y"], ["z", "x"], ["z"]], **columns}), tmp_path / "rows.parquet")
+    assert summary._top_terms(spark, str(tmp_path), model) == {"x": ["a", "b"], "z": ["b", "c"]}
 
 
 def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spark: Any, tmp_path: Path) -> None:
@@ -701,8 +729,9 @@ def one_clear_line(stderr: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--colour red", "--colour"),
-        ("--outpu x", "--outpu"),
+        ("--colour red", "--colour red (--help"),
+        ("--outpu x", "unrecognized arguments: --outpu x: did you mean --output?"),
+        ("--n-grams=2 --maxfeatures 5", "did you mean --ngrams, --max-features?"),
         ("--features tf-idf", "tf-idf"),
         ("--ngrams 2,1", "(2, 1)"),
         ("--ngrams 1,2,3", "1,2,3"),
@@ -752,6 +781,10 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def no_session(name: str) -> None:
+    raise AssertionError("a session was started")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -783,8 +816,16 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     ],
 )
 def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
-    arguments: str, told: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    told: str,
+    small: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And told before a session starts, unless Spark or a model has to be read for it."""
+    if not re.search("numbers.parquet|--apply IN", arguments):
+        monkeypatch.setattr(job, "spark_session", no_session)
     (tmp_path / "in/empty").mkdir()
     (tmp_path / "in/zero.jsonl").touch()
     write_lines(tmp_path / "in/mixed/a.jsonl", SMALL)
@@ -805,8 +846,9 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
 
 @pytest.mark.parametrize("exists", ["--output", "--model"])
 def test_an_output_that_exists_is_refused_before_anything_is_read(
-    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(job, "spark_session", no_session)
     places = {"--output": tmp_path / "out", "--model": tmp_path / "model"}
     places[exists].mkdir()
     (places[exists] / "precious").write_text("mine")
@@ -899,6 +941,16 @@ def wait_until(what: Callable[[], object], seconds: float = 120) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_ctrl_c_while_the_imports_run_is_one_line(tmp_path: Path) -> None:
+    job = subprocess.Popen(
+        [sys.executable, ROOT / "jobs/featurize.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: "libarrow" in Path(f"/proc/{job.pid}/maps").read_text())
+    job.send_signal(signal.SIGINT)
+    assert job.communicate(timeout=60) == (None, "error: interrupted; the old output is as it was\n")
+    assert job.returncode == 130
 
 
 @pytest.mark.parametrize("whole_group", [True, False])

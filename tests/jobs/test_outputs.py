@@ -24,7 +24,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_a_stage_lies_beside_its_target_and_is_removed_whatever_happens(spark: Any, tmp_path: Path) -> None:
-    target = Target(spark, str(tmp_path / "deep/out"), "--output", False)
+    target = Target(str(tmp_path / "deep/out"), "--output", False)
     with target.staged() as stage:
         assert [path.name for path in (tmp_path / "deep").iterdir()] == [stage.rsplit("/", 1)[1]]
     assert list((tmp_path / "deep").iterdir()) == []
@@ -36,7 +36,7 @@ def test_a_stage_lies_beside_its_target_and_is_removed_whatever_happens(spark: A
 @pytest.mark.parametrize("name", ["out", "out,[1]", "o u t {x} *?", "%20", "é"])
 def test_a_swap_puts_the_new_in_the_place_of_the_old(name: str, spark: Any, tmp_path: Path) -> None:
     for text in ("first", "second"):
-        target = Target(spark, str(tmp_path / name), "--output", True)
+        target = Target(str(tmp_path / name), "--output", True)
         with target.staged() as stage:
             staged = tmp_path / stage.rsplit("/", 1)[1]
             fill(staged / "new", text)
@@ -46,7 +46,7 @@ def test_a_swap_puts_the_new_in_the_place_of_the_old(name: str, spark: Any, tmp_
 
 def test_a_swap_that_fails_puts_the_old_back(spark: Any, tmp_path: Path) -> None:
     fill(tmp_path / "out", "old")
-    target = Target(spark, str(tmp_path / "out"), "--output", True)
+    target = Target(str(tmp_path / "out"), "--output", True)
     with pytest.raises(Exception, match="absent"), target.staged() as stage:
         target.swap(f"{stage}/absent")
     assert tree(tmp_path) == {"out/data": "old"}
@@ -55,7 +55,7 @@ def test_a_swap_that_fails_puts_the_old_back(spark: Any, tmp_path: Path) -> None
 
 def test_a_run_that_was_first_is_not_moved_into(spark: Any, tmp_path: Path) -> None:
     """Two runs start on a free path: the second to finish replaces the first's whole, and never lies inside it."""
-    one, two = (Target(spark, str(tmp_path / "out"), "--output", False) for _ in range(2))
+    one, two = (Target(str(tmp_path / "out"), "--output", False) for _ in range(2))
     for target, text in ((one, "one"), (two, "two")):
         with target.staged() as stage:
             fill(tmp_path / stage.rsplit("/", 1)[1] / "new", text)
@@ -64,7 +64,7 @@ def test_a_run_that_was_first_is_not_moved_into(spark: Any, tmp_path: Path) -> N
 
 
 def test_two_runs_never_share_a_stage(spark: Any, tmp_path: Path) -> None:
-    stages = {Target(spark, str(tmp_path / "out"), "--output", False).stage for _ in range(5)}
+    stages = {Target(str(tmp_path / "out"), "--output", False).stage for _ in range(5)}
     assert len(stages) == 5
 
 
@@ -72,27 +72,27 @@ def test_two_runs_never_share_a_stage(spark: Any, tmp_path: Path) -> None:
 def test_a_file_is_no_target(overwrite: bool, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(Mistake, match="is a file"):
-        Target(spark, str(tmp_path / "out"), "--output", overwrite)
+        Target(str(tmp_path / "out"), "--output", overwrite)
 
 
 def test_a_folder_that_exists_needs_overwrite(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(Mistake, match="--overwrite"):
-        Target(spark, str(tmp_path / "out"), "--model", False)
-    Target(spark, str(tmp_path / "out"), "--model", True)
+        Target(str(tmp_path / "out"), "--model", False)
+    Target(str(tmp_path / "out"), "--model", True)
 
 
 @pytest.mark.parametrize("path", ["/", "file:///"])
 def test_the_root_is_no_target(path: str, spark: Any) -> None:
     with pytest.raises(Mistake, match="--output"):
-        Target(spark, path, "--output", True)
+        Target(path, "--output", True)
 
 
 def test_a_parent_that_is_a_file_is_a_mistake(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with (
         pytest.raises(Mistake, match="--output"),
-        Target(spark, str(tmp_path / "file/out"), "--output", False).staged(),
+        Target(str(tmp_path / "file/out"), "--output", False).staged(),
     ):
         pass
 

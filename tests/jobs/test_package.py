@@ -88,6 +88,15 @@ def test_an_up_to_date_zip_is_not_written_again(archive: Path) -> None:
     assert archive.stat().st_mtime_ns == before
 
 
+def test_a_zip_is_written_where_stderr_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a notebook. The code is a stand-in, so that nothing is compiled."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/warm.py").write_text("print('warm')")
+    with zipfile.ZipFile(package.write_zip(tmp_path / "code.zip", tmp_path)) as file:
+        assert file.namelist() == ["jobs/warm.py"]
+    assert capsys.readouterr() == ("", "")  # this process's own
+
+
 def test_the_digest_is_that_of_the_source_alone(tmp_path: Path) -> None:
     for name in package.PACKAGES:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

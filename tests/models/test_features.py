@@ -525,6 +525,9 @@ def test_top_terms_tell_a_label_from_the_others() -> None:
     top = model.top_terms(matrix, ["sport", "sport", "politics", "politics", None], 2)
     assert top == {"politics": ["house", "vote"], "sport": ["goal", "match"]}
     assert list(top) == ["politics", "sport"]
+    assert top == model.top_terms(matrix, [["sport"], ["sport", "sport"], ["politics"], ["politics", None], []], 2)
+    both = model.top_terms(matrix, [["sport", "old"], ["sport"], ["politics", "old"], ["politics"], None], 2)
+    assert both == {"old": ["of", "the"], **top}
 
 
 def test_top_terms_with_one_label_or_none() -> None:
