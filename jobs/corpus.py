@@ -157,7 +157,7 @@ def open_corpus(
 def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
     """The files at or below a path that Spark would read, with their sizes; raises Mistake if there is nothing."""
     try:
-        fs = FileSystem(None, path)
+        fs = FileSystem(path)
         exists = fs.exists(fs.root)
         found = list(fs.files(fs.root)) if exists else []
         folder = fs.is_dir(fs.root)

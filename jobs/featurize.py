@@ -43,13 +43,13 @@ def main(arguments: list[str]) -> None:
     output = Target(options.output, "--output", options.overwrite)
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
     found = find_input(options.input, options.format)
-    applied = file_system(options.apply, "--apply").root if options.apply else None
+    applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
-    refuse_overlap({"--input": found.fs.root, "--apply": applied, **own})
+    refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
+    model = load_model(applied) if applied else None
+    config = model.config if model else config
     spark = spark_session("textmill featurize")
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
-    model = load_model(spark, options.apply) if options.apply else None
-    config = model.config if model else config
 
     with output.staged() as stage, no_task_left(spark):
         with progress(spark, "count"), reading():
@@ -103,6 +103,7 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
         **{name: counted[name] for name in names},
         "terms": len(model.terms),
         "entries": written["entries"],
+        "empty": written["empty"],
         "model_id": model.id,
         "content_hash": f"{content:032x}",
     }

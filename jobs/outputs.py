@@ -25,11 +25,8 @@ from udfs.records import plain_path
 class FileSystem:
     """Hadoop's file system behind a path: HDFS, a local folder or whatever Spark is configured for."""
 
-    def __init__(self, spark: SparkSession | None, path: str) -> None:
-        """spark: None before there is a session."""
+    def __init__(self, path: str) -> None:
         self._jvm, configuration = hadoop()
-        if spark:
-            configuration = spark.sparkContext._jsc.hadoopConfiguration()
         if re.match(r"[^/:]+:[^/]", path):
             raise Mistake(f"{path} has a colon, so that it is taken for a URI: give the whole path, from / on")
         raw = self.path(path)
@@ -112,7 +109,7 @@ class FileSystem:
 def file_system(path: str, option: str) -> FileSystem:
     """The file system behind an option's path; raises Mistake if there is none or it can't be reached."""
     try:
-        fs = FileSystem(None, path)
+        fs = FileSystem(path)
         fs.exists(fs.root)
     except Mistake:
         raise

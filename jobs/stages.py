@@ -31,14 +31,15 @@ from jobs.workers import (
 )
 from models.counts import join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
+from udfs.records import plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
 SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 
 
-def load_model(spark: SparkSession, path: str) -> FeatureModel:
+def load_model(fs: FileSystem) -> FeatureModel:
     """The model in a folder of any file system; raises Mistake if it is none."""
-    fs = FileSystem(spark, path)
+    path = plain_path(fs.root)
     missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
     if missing:
         raise Mistake(f"--apply {path} is not a model folder: it has no {missing[0]}; give what --model wrote")

@@ -26,11 +26,14 @@ def summary(
     """A page of text: counts, vocabulary, top terms (by label if there is one), where the output is, what is next."""
     documents, tokens = int(manifest["documents"]), int(manifest["tokens"])
     aside = [f"{manifest[name]:,} {name}" for name in ("rejects", "blanks", "repaired") if manifest[name]]
+    known = f"{int(manifest['entries']) / documents:,.1f} of them in a document"
+    if manifest["empty"]:
+        known += f" ({manifest['empty']:,} documents hold none)"
     lines = [
         "",
         f"documents   {documents:,} of {manifest['records']:,} records" + (f" ({', '.join(aside)})" if aside else ""),
         f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
-        f"vocabulary  {manifest['terms']:,} terms, {int(manifest['entries']) / documents:,.1f} of them in a document",
+        f"vocabulary  {manifest['terms']:,} terms, {known}",
     ]
     top = _top_terms(spark, path, model)
     if top:

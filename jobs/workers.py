@@ -364,7 +364,7 @@ HASH_PARTS = (
     "hash_2",
     "hash_3",
 )  # the content hash, 32 bits at a time, so that sums can't overflow
-FEATURE_STATS = ("documents", "entries", *HASH_PARTS)
+FEATURE_STATS = ("documents", "entries", "empty", *HASH_PARTS)
 
 
 def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: str, table: str, schema: str) -> Cells:
@@ -396,6 +396,7 @@ def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: st
             total += hash_sum(features.hashes(_column(documents, "id"), label))
             stats["documents"] += documents.num_rows
             stats["entries"] += len(features.indices)
+            stats["empty"] += int((np.diff(features.indptr) == 0).sum())
             if file is None:
                 file = CellFile("features", whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
             yield file.write(whole.cast(file.schema))
