@@ -778,6 +778,19 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("option", ["--output", "--model"])
+def test_a_place_that_cannot_be_written_is_told_before_the_text_is_read(
+    option: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jobs.featurize.count", None)
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    places = {"--output": tmp_path / "new/out", "--model": tmp_path / "new/model", option: tmp_path / "file/deep/x"}
+    assert featurize("--input", small, *[part for pair in places.items() for part in pair]) == 2
+    assert one_clear_line(capsys.readouterr().err).startswith(f"error: {option}: cannot write beside")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("exists", ["--output", "--model"])
 def test_an_output_that_exists_is_refused_before_anything_is_read(
     exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
