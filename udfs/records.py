@@ -36,6 +36,7 @@ REJECTS = pa.schema(
     ]
 )
 KEPT_BYTES = 64 << 10  # of a reject
+REASON_LIMIT = 300  # characters
 WHOLE_FILE_LIMIT = 1 << 30  # bytes of a file that is read whole
 JSON_TYPES = {
     "bigint": pa.int64(),
@@ -44,6 +45,7 @@ JSON_TYPES = {
     "string": pa.string(),
     "array<string>": pa.list_(pa.string()),
 }
+BEYOND = "an integer outside 64 bits"
 OPENED: dict[str, Callable[[io.BytesIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
@@ -51,9 +53,7 @@ BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 # RFC 4180, but for a quote within a field that does not begin with one, which stands for itself.
 # Possessive: nothing is tried twice where a quote is not closed.
-_CSV_FIELD = rb'(?>"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+|)'
-_CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
-_CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
+_CSV_FIELD = re.compile(rb'((?>"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+|))(,|\r?(?:\n|\Z))')
 
 
 class Unreadable(ValueError):
@@ -108,6 +108,8 @@ class _Aside:
 
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
         source = plain_path(unquote(source) if self.urls else source)
+        reason = " ".join(reason.splitlines())
+        reason = reason if len(reason) <= REASON_LIMIT else reason[: REASON_LIMIT - 1] + "…"
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
         self.rows.append(row)
         if kind == "reject":
@@ -337,6 +339,8 @@ def _json_type(value: object) -> str:
         return "boolean"
     if isinstance(value, list):
         return "array<string>" if all(isinstance(item, str) for item in value) else "array"
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return BEYOND
     return {int: "bigint", float: "double", str: "string", dict: "object", type(None): "null"}[type(value)]
 
 
@@ -365,7 +369,7 @@ def field_types(lines: Iterable[bytes], roles: Collection[str] = ()) -> dict[str
             types[name] = max(found, key=lambda kind: (found[kind], kind))
             if types[name] not in JSON_TYPES:
                 raise ValueError(f"field {name} is {types[name]}, none of {', '.join(JSON_TYPES)}")
-        elif found.keys() == {"bigint", "double"}:
+        elif "double" in found and found.keys() <= {"bigint", "double", BEYOND}:
             types[name] = "double"
         else:
             types[name] = next(iter(found)) if len(found) == 1 and found.keys() <= JSON_TYPES.keys() else "string"
@@ -379,12 +383,10 @@ def _json_value(name: str, value: Any, kind: str, strict: bool) -> Any:
     found = _json_type(value)
     if kind == "string" and not strict:
         return value if found == "string" else json.dumps(value, ensure_ascii=False)
-    if kind == "double" and found == "bigint":
+    if kind == "double" and found in ("bigint", BEYOND):
         return _finite(str(value))
     if found != kind:
         raise ValueError(f"field {name} is {found}, expected {kind}")
-    if kind == "bigint" and not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"field {name} is {str(value)[:40]}: outside 64 bits")
     return value
 
 
@@ -453,20 +455,40 @@ def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
     goes on behind it: so a stray quote costs its line, and what it would have swallowed is kept.
     """
     at = len(BOM) if content.startswith(BOM) else 0
+    lost: set[int] = set()
     while at < len(content):
-        end = content.find(b"\n", at)
+        begin, end = at, content.find(b"\n", at)
         line = content[at:] if end < 0 else content[at:end]
         at += len(line) + 1
         if b'"' not in line:
             line = line.removesuffix(b"\r")
             yield line, line.split(b",")
-        elif match := _CSV_RECORD.match(content, at - len(line) - 1):
-            at = match.end()
-            record = match[1].removesuffix(b"\r")
-            fields = _CSV_FIELDS.findall(record)
+        elif found := _csv_record(content, begin, lost):
+            fields, at = found
+            record = content[begin:at].removesuffix(b"\n").removesuffix(b"\r")
             yield record, [f[1:-1].replace(b'""', b'"') if f[:1] == b'"' else f for f in fields]
         else:
             yield line, None
+
+
+def _csv_record(content: bytes, at: int, lost: set[int]) -> tuple[list[bytes], int] | None:
+    """The fields, as they are quoted, of the record at `at` and where the next begins; None if the record has no end.
+
+    lost: where fields begin that lead to no end, in this record or one before; so each byte is looked at once or twice.
+    """
+    fields, begins = [], []
+    while at not in lost:
+        begins.append(at)
+        field = _CSV_FIELD.match(content, at)
+        if not field:
+            break
+        fields.append(field[1])
+        at = field.end()
+        if field[2] != b",":
+            fields[-1] = fields[-1].removesuffix(b"\r")
+            return fields, at
+    lost.update(begins)
+    return None
 
 
 def _decompressed(path: str, content: bytes) -> bytes:
