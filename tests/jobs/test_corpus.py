@@ -249,6 +249,9 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
     assert "holds no data: 1 files, 0 bytes" in mistake(spark, tmp_path / "zero")
     assert "2 hidden" in mistake(spark, tmp_path / "hidden")
     assert "nosuch" in mistake(spark, "nosuch://host/in")
+    assert "Connection refused" in mistake(spark, "hdfs://localhost:1/in")
+    assert "unknown host nosuch.invalid" in mistake(spark, "hdfs://nosuch.invalid/in")
+    assert "unsupported operation" in mistake(spark, "http://localhost:1/in")
     assert "empty" in mistake(spark, "")
 
 

@@ -713,6 +713,9 @@ def one_clear_line(stderr: str) -> str:
         ("--tokenizer regex --pattern a{99999999999}", "a{99999999999}"),
         ("--apply MODEL", "--model"),
         ("stray", "stray"),
+        ("--stop-words=", "--stop-words is empty"),
+        ("--text=", "--text is empty"),
+        ("--apply=", "--apply is empty"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_2(
