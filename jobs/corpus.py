@@ -236,12 +236,12 @@ def _unreadable(name: str, why: str) -> Mistake:
 def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
     if form == "parquet":
         table = reader.parquet(where)
-        names = [name for name in (layout.text, layout.id, layout.label, *layout.carried) if name]
         metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
         return table.select(
-            *[F.col(f"`{name.replace('`', '``')}`") for name in names],
-            metadata["file_path"].alias("__source"),
-            metadata["row_index"].alias("__position"),
+            # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
+            *[F.col(f"`{name.replace('`', '``')}`").alias(str(i)) for i, name in enumerate(layout.columns)],
+            metadata["file_path"].alias("file"),
+            metadata["row_index"].alias("position"),
         )
     if form in ("csv", "files"):
         files = reader.format("binaryFile").load(where)

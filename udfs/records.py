@@ -78,6 +78,11 @@ class Layout:
     root: str = ""
     max_document_bytes: int = 16 << 20
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read: text, id and label where there are such, the carried ones."""
+        return [self.text, *[name for name in (self.id, self.label) if name], *self.carried]
+
     def to_json(self) -> str:
         """The layout as JSON, for the workers."""
         return json.dumps(asdict(self))
@@ -141,13 +146,13 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
     """Parse raw records as `open_corpus` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table: the
-    columns, __source, and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader
-    drops it.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table:
+    `layout.columns` in this order under any names, then file and position. A text or jsonl file's byte order mark is
+    gone already: Spark's line reader drops it.
     """
     aside = _Aside(urls=layout.format not in ("csv", "files"))
     if layout.format == "table":
-        return _parse_table(raw, layout, aside)
+        return _parse_table(raw.rename_columns([*layout.columns, "__source", "__position"]), layout, aside)
     if layout.format == "csv":
         return _parse_csv(raw, layout, aside)
     if layout.format == "jsonl":
@@ -400,7 +405,7 @@ def _scrubbed(value: Any) -> Any:
 def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     lines, sources, positions = (raw[name].to_pylist() for name in ("bytes", "source", "position"))
     roles = [name for name in (layout.text, layout.id, layout.label) if name]
-    names = [*roles, *layout.carried]
+    names = layout.columns
     types = {name: layout.types.get(name, "string") for name in names} | {layout.text: "string"}
     columns: dict[str, list[Any]] = {name: [] for name in names}
     kept: list[int] = []
@@ -536,7 +541,7 @@ def _places(header: list[bytes] | None, names: list[str]) -> tuple[list[int], st
 
 
 def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
-    names = [name for name in (layout.text, layout.id, layout.label) if name] + list(layout.carried)
+    names = layout.columns
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
     records = blanks = 0
     for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):

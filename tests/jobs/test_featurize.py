@@ -602,6 +602,7 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
     from datetime import UTC, date, datetime
     from decimal import Decimal
 
+    odd = ["a.b", "", "`", "``", "nul\0", "line\n", "start", "0"]
     table = pa.table(
         {
             "number": pa.array([9007199254740993, None, 5], pa.int64()),
@@ -612,6 +613,7 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
             "day": pa.array([date(1969, 12, 31), None, date(2026, 11, 30)]),
             "at": pa.array([datetime(2026, 11, 30, 1, 2, 3, 456789, UTC), None, None], pa.timestamp("us", "UTC")),
             "raw": pa.array([b"\xff\x00", None, b""]),
+            **{name: ["x", None, "z"] for name in odd},
         }
     )
     source = write_parts(table, tmp_path / "in", 1)
@@ -619,12 +621,13 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
     assert featurize("--input", source, *outputs) == 0
     rows = spark.read.parquet(str(tmp_path / "out"))
     before = spark.read.parquet(str(source))
-    carried = ["number", "nested", "price", "day", "at", "raw"]
+    carried = ["number", "nested", "price", "day", "at", "raw", *odd]
     assert rows.columns == ["id", "indices", "values", *carried]
     assert [rows.schema[name].dataType for name in ["id", *carried]] == [
         before.schema[name].dataType for name in ["id", *carried]
     ]
-    assert rows.select("id", *carried).orderBy("id").collect() == before.select("id", *carried).orderBy("id").collect()
+    quoted = [f"`{name.replace('`', '``')}`" for name in ["id", *carried]]
+    assert rows.select(*quoted).orderBy("id").collect() == before.select(*quoted).orderBy("id").collect()
 
 
 def test_dictionary_encoded_text_is_read_as_its_strings(tmp_path: Path) -> None:

@@ -72,8 +72,10 @@ def whole(form: str, *contents: bytes, **settings: Any) -> Parsed:
 def table(columns: dict[str, Any], **settings: Any) -> Parsed:
     """A table's rows."""
     n = len(next(iter(columns.values())))
-    raw = pa.table({**columns, "__source": ["file:/t.parquet"] * n, "__position": pa.array(range(n), pa.int64())})
-    return checked(parse(raw, Layout("table", **settings)))
+    layout = Layout("table", **settings)
+    read = {name: columns[name] for name in layout.columns}
+    raw = pa.table({**read, "__source": ["file:/t.parquet"] * n, "__position": pa.array(range(n), pa.int64())})
+    return checked(parse(raw, layout))
 
 
 def checked(parsed: Parsed) -> Parsed:
