@@ -255,6 +255,30 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
     assert "empty" in mistake(spark, "")
 
 
+def test_links_and_names_that_cannot_be_followed_are_named_unless_they_are_hidden(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.txt", b"a")
+    write(tmp_path / "in/.a.txt.crc", b"Hadoop's")
+    (tmp_path / "in/sub").mkdir()
+    (tmp_path / "in/.#a.txt").symlink_to("someone@host")
+    (tmp_path / "in/_up").symlink_to(".")
+    (tmp_path / "twice").symlink_to("in")
+    (tmp_path / "in/sub/b.txt").symlink_to("../a.txt")
+    assert texts(spark, tmp_path / "in") == texts(spark, tmp_path / "twice") == ["a", "a"]
+    for target, told in (("absent", "leads nowhere"), ("c.txt", "leads nowhere"), ("../..", "leads back to a folder")):
+        link = tmp_path / "in/sub/c.txt"
+        link.symlink_to(target)
+        assert f"the link {link} {told}" in mistake(spark, tmp_path / "in")
+        link.unlink()
+    (tmp_path / "in/sub/x").symlink_to(tmp_path / "other")
+    write(tmp_path / "other/c.txt", b"c")
+    assert texts(spark, tmp_path / "in") == ["a", "a", "c"]
+    (tmp_path / "other/back").symlink_to(tmp_path / "in/sub")
+    assert f"the link {tmp_path}/in/sub/x/back leads back" in mistake(spark, tmp_path / "in")
+    for name in (b"\xff.txt", b"\xe9"):
+        (tmp_path / "bad" / os.fsdecode(name)).mkdir(parents=True)
+    assert f"{tmp_path}/bad holds 2 names that are not valid UTF-8: rename them" in mistake(spark, tmp_path / "bad")
+
+
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
         write(tmp_path / name, b"text\na\n")
