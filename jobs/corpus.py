@@ -345,7 +345,8 @@ def _columns(
         wanted = asked or role
         match = next((field for field in fields if field.name.lower() == wanted.lower()), None)
         if match is None and (asked or role == "text"):
-            raise Mistake(f"--input {path} has no column {wanted!r} (--{role}): it has {', '.join(names) or 'none'}")
+            found = ", ".join(names)[:300] or "none"
+            raise Mistake(f"--input {path} has no column {wanted!r} (--{role}): it has {found}")
         of[role] = match
     text_field, id_field, label_field = of["text"], of["id"], of["label"]
     assert text_field is not None

@@ -518,6 +518,8 @@ def csv_columns(content: bytes) -> list[str]:
 
     Raises ValueError if it has none, is not CSV, or names a column twice.
     """
+    if b"\n" not in content and b"\r" in content.rstrip(b"\r"):
+        raise ValueError("its lines end in carriage returns alone: convert them to line feeds")
     header = next((fields for record, fields in csv_records(content) if record), [])
     if not header:
         raise ValueError("there is no header" if header == [] else f"the header has {BAD_QUOTE}")

@@ -332,6 +332,7 @@ def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monke
     ("columns", "settings", "told"),
     [
         ({"body": "a", "n": 1}, {}, "has no column 'text' (--text): it has body, n"),
+        ({"body" * 99: "a", "n": 1}, {}, "it has bodybody"),
         ({"text": "a"}, {"id": "key"}, "has no column 'key' (--id): it has text"),
         ({"text": "a"}, {"label": "topic"}, "has no column 'topic' (--label): it has text"),
         ({"text": 1}, {}, "column text (--text) is bigint: it must be string"),

@@ -479,7 +479,12 @@ def test_each_csv_file_has_its_own_header_by_name() -> None:
 
 def test_csv_columns_reads_the_header_alone() -> None:
     assert csv_columns(BOM + b'\n"id","te""xt\n",\xc3\xa9\r\n"') == ["id", 'te"xt\n', "é"]
-    for header, told in ((b"a,b,A\n", "'a' occurs 2 times"), (b"", "no header"), (b'"a\n', "not closed")):
+    for header, told in (
+        (b"a,b,A\n", "'a' occurs 2 times"),
+        (b"", "no header"),
+        (b'"a\n', "not closed"),
+        (b"a,b\r1,2\r", "alone"),
+    ):
         with pytest.raises(ValueError, match=told):
             csv_columns(header)
 
