@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -147,6 +148,13 @@ def _files(spark: SparkSession, path: str) -> tuple[FileSystem, list[tuple[str, 
         folder = fs.is_dir(fs.root)
     except Exception as error:
         raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
+    jvm: Any = spark.sparkContext._jvm
+    encoding = jvm.java.lang.System.getProperty("sun.jnu.encoding")
+    if local and encoding != "UTF-8" and not all(name.isascii() for name, _ in found):
+        raise Mistake(
+            f"--input {path} holds names beyond ASCII, which Java cannot open with the encoding {encoding}: "
+            "set LC_ALL=C.UTF-8 where the job is started"
+        )
     if not exists:
         raise Mistake(f"--input {path} does not exist: give a file or a folder")
     if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):

@@ -279,6 +279,18 @@ def test_links_and_names_that_cannot_be_followed_are_named_unless_they_are_hidde
     assert f"{tmp_path}/bad holds 2 names that are not valid UTF-8: rename them" in mistake(spark, tmp_path / "bad")
 
 
+def test_names_that_java_cannot_open_in_its_locale_are_told(spark: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "in/é.txt", b"a")
+    system = spark.sparkContext._jvm.java.lang.System
+    before = system.setProperty("sun.jnu.encoding", "ANSI_X3.4-1968")  # as with LC_ALL=C
+    try:
+        assert "the encoding ANSI_X3.4-1968: set LC_ALL=C.UTF-8" in mistake(spark, tmp_path / "in")
+        assert texts(spark, write(tmp_path / "e.txt", b"e")) == ["e"]
+    finally:
+        system.setProperty("sun.jnu.encoding", before)
+    assert texts(spark, path) == ["a"]
+
+
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
         write(tmp_path / name, b"text\na\n")
