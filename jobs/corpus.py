@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ NOT_UTF8 = (
     (re.compile(rb"PK\x03\x04"), "is a zip: unpack it"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "is UTF-16: convert it to UTF-8"),
 )
+NO_UTF8 = re.compile("[\ud800-\udfff]")  # as Python decodes names of files
 NOT_CARRIED = re.compile("interval|variant|void|geo")
 READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
@@ -159,10 +161,17 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
     try:
         fs = FileSystem(path)
         exists = fs.exists(fs.root)
-        found = list(fs.files(fs.root)) if exists else []
+        local = plain_path(fs.root) != fs.root
+        found = list(_local_files(fs.root) if local else fs.files(fs.root)) if exists else []
         folder = fs.is_dir(fs.root)
     except Exception as error:
         raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
+    encoding = fs.name_encoding()
+    if local and encoding != "UTF-8" and not all(name.isascii() for name, _ in found):
+        raise Mistake(
+            f"--input {path} holds names beyond ASCII, which Java cannot open with the encoding {encoding}: "
+            "set LC_ALL=C.UTF-8 where the job is started"
+        )
     if not exists:
         raise Mistake(f"--input {path} does not exist: give a file or a folder")
     if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):
@@ -179,6 +188,51 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
 def _with_colons(files: list[tuple[str, int]]) -> bool:
     """Whether a name has a colon: Hadoop takes its local checksum, .a:b.crc, for a URI."""
     return any(":" in name.rsplit("/", 1)[-1] for name, _ in files)
+
+
+def _local_files(root: str) -> Iterator[tuple[str, int]]:
+    """The files at or below a local path, named as Hadoop does, with their sizes.
+
+    Hadoop takes milliseconds a file, follows a link that leads back 40 times, and leaves out without a word what it
+    can't open. Raises OSError for that, but not where it is hidden.
+    """
+    top = plain_path(root)
+    if not os.path.isdir(top):
+        yield root, os.path.getsize(top)
+        return
+    for folder, folders, names in os.walk(top, onerror=_raise, followlinks=True):
+        base = root.rstrip("/") + folder[len(top.rstrip("/")) :].rstrip("/")
+        shown = [name for name in folders + names if not _hidden(f"{base}/{name}"[len(root) :])]
+        unnamed = sum(not name.isascii() and bool(NO_UTF8.search(name)) for name in shown)
+        if unnamed:
+            raise OSError(f"{folder} holds {unnamed} names that are not valid UTF-8: rename them")
+        for name in [name for name in folders if _leads_back(os.path.join(folder, name), top)]:
+            if name in shown:
+                raise OSError(f"the link {os.path.join(folder, name)} leads back to a folder above it: take it away")
+            folders.remove(name)
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.exists(path):
+                if not (name.startswith(".") and name.endswith(".crc")):  # Hadoop's own
+                    yield f"{base}/{name}", os.path.getsize(path)
+            elif name in shown:
+                raise OSError(f"the link {path} leads nowhere: mend it, or take it away")
+
+
+def _raise(error: OSError) -> None:
+    raise OSError(f"{error.filename}: {error.strerror}")
+
+
+def _leads_back(path: str, top: str) -> bool:
+    """Whether a path is a link to a folder that it lies in, by the way from `top` on."""
+    if not os.path.islink(path):
+        return False
+    target, folder = os.path.join(os.path.realpath(path), ""), path
+    while folder != top:
+        folder = os.path.dirname(folder)
+        if os.path.join(os.path.realpath(folder), "").startswith(target):
+            return True
+    return False
 
 
 def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> None:
@@ -260,12 +314,12 @@ def _unreadable(name: str, why: str) -> Mistake:
 def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
     if form == "parquet":
         table = reader.parquet(where)
-        names = [name for name in (layout.text, layout.id, layout.label, *layout.carried) if name]
         metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
         return table.select(
-            *[F.col(f"`{name.replace('`', '``')}`") for name in names],
-            metadata["file_path"].alias("__source"),
-            metadata["row_index"].alias("__position"),
+            # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
+            *[F.col(f"`{name.replace('`', '``')}`").alias(str(i)) for i, name in enumerate(layout.columns)],
+            metadata["file_path"].alias("file"),
+            metadata["row_index"].alias("position"),
         )
     if form in ("csv", "files"):
         files = reader.format("binaryFile").load(where)
@@ -324,7 +378,8 @@ def _columns(
         wanted = asked or role
         match = next((field for field in fields if field.name.lower() == wanted.lower()), None)
         if match is None and (asked or role == "text"):
-            raise Mistake(f"--input {path} has no column {wanted!r} (--{role}): it has {', '.join(names) or 'none'}")
+            found = ", ".join(names)[:300] or "none"
+            raise Mistake(f"--input {path} has no column {wanted!r} (--{role}): it has {found}")
         of[role] = match
     text_field, id_field, label_field = of["text"], of["id"], of["label"]
     assert text_field is not None

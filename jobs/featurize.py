@@ -17,6 +17,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupted)
 
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
@@ -51,7 +52,8 @@ def main(arguments: list[str]) -> None:
     spark = spark_session("textmill featurize")
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
 
-    with output.staged() as stage, no_task_left(spark):
+    model_staged = model_target.staged() if model_target else nullcontext("")
+    with output.staged() as stage, model_staged as model_stage, no_task_left(spark):
         with progress(spark, "count"), reading():
             counted = count(spark, stage, config, corpus)
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
@@ -78,7 +80,7 @@ def main(arguments: list[str]) -> None:
         manifest = manifest_of(model, counted, written)
         output.fs.write_json(f"{features}/_manifest.json", manifest)
         if model_target:
-            with model_target.staged() as model_stage, tempfile.TemporaryDirectory() as scratch:
+            with tempfile.TemporaryDirectory() as scratch:
                 model.save(Path(scratch) / "model")
                 model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
                 model_target.swap(f"{model_stage}/model")

@@ -125,7 +125,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise Mistake for options that exclude each other."""
+    """Raise Mistake for options that are empty or exclude each other."""
+    empty = [name for name, value in vars(options).items() if value == ""]
+    if empty:
+        raise Mistake(f"--{empty[0].replace('_', '-')} is empty: give a value, or leave the option out")
     if options.apply:
         fitting = [name for name in ("model", *FITTING) if getattr(options, name) is not None]
         if fitting:
@@ -159,6 +162,6 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
         config = FeatureConfig(text=text, **given)
         if options.preset == "sklearn":
             config = sklearn_preset(config)
-        if options.stop_words:
+        if options.stop_words is not None:
             config = replace(config, stop_words=tuple(stop_words(options.stop_words, config.text)))
         return config

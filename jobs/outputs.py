@@ -9,7 +9,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,18 @@ class FileSystem:
     def delete(self, path: str) -> None:
         self._fs.delete(self.path(path), True)
 
+    def missing(self, path: str) -> list[str]:
+        """The folders above a path that do not exist, the deepest first."""
+        found, folder = [], self.path(path).getParent()
+        while folder is not None and not self._fs.exists(folder):
+            found.append(folder.toString())
+            folder = folder.getParent()
+        return found
+
+    def delete_empty(self, folder: str) -> None:
+        if self.exists(folder) and not self.names(folder):
+            self._fs.delete(self.path(folder), False)
+
     def mkdirs(self, path: str) -> None:
         if not self._fs.mkdirs(self.path(path)):
             raise OSError(f"cannot create the folder {path}")
@@ -66,6 +78,10 @@ class FileSystem:
         while found.hasNext():
             status = found.next()
             yield status.getPath().toString(), status.getLen()
+
+    def name_encoding(self) -> str:
+        """The encoding in which Java opens local names."""
+        return str(self._jvm.java.lang.System.getProperty("sun.jnu.encoding"))
 
     def read_unchecked(self) -> None:
         """Let this JVM read local files without the checksums that may lie beside them."""
@@ -138,15 +154,24 @@ class Target:
 
     @contextmanager
     def staged(self) -> Iterator[str]:
-        """The stage folder, removed at the end whatever happens."""
+        """The stage folder, removed at the end whatever happens, with the folders made for it that are empty then."""
+        made: list[str] = []
         try:
+            made = self.fs.missing(self.stage)
             self.fs.mkdirs(self.stage)
         except Exception as error:
+            with suppress(Exception):
+                self._remove(made)
             raise Mistake(f"{self.option}: cannot write beside {self.path} ({reason(error)})") from None
         try:
             yield self.stage
         finally:
-            self.fs.delete(self.stage)
+            self._remove(made)
+
+    def _remove(self, made: list[str]) -> None:
+        self.fs.delete(self.stage)
+        for folder in made:
+            self.fs.delete_empty(folder)
 
     def swap(self, folder: str) -> None:
         """Put `folder`, in the stage, in the target's place: two renames, then the old one is deleted."""

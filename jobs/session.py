@@ -239,7 +239,14 @@ def reason(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     text = (error.getMessage() if isinstance(error, PySparkException) else java) or error
     line = next(iter(str(text).strip().splitlines()), type(error).__name__)
-    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+|\s*SQLSTATE: \w+$", "", line)[:300]
+    line = line.replace("java.net.UnknownHostException: ", "unknown host ")
+    line = re.sub(r"(?<!\S)[\w.$]+(?:Exception|Error): |; For more details see: .*|\s*SQLSTATE: \w+$", "", line)
+    return re.sub(r"(?<!\S)(?:\w+\.)*(\w+)(?:Exception|Error)\b", _in_words, line)[:300]
+
+
+def _in_words(name: re.Match[str]) -> str:
+    """UnsupportedOperationException as unsupported operation."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name[1]).lower()
 
 
 def stop_spark() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -415,13 +416,18 @@ class FeatureModel:
             }
         )
         pq.write_table(vocabulary, folder / "vocabulary.parquet", compression="zstd")
+        settings, manifest = self._files()
+        (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+
+    def _files(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What config.json and manifest.json hold."""
         settings = {
             "format": FORMAT,
             "unicode": UNICODE,
             "model_id": self.id,
             "features": json.loads(self.config.to_json()),
         }
-        (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
         manifest = {
             "model_id": self.id,
             "content_hash": self.content_hash,
@@ -429,7 +435,8 @@ class FeatureModel:
             "tokens": self.n_tokens,
             "terms": len(self.df),
         }
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+        hash = hashlib.blake2b(json.dumps(manifest).encode(), digest_size=16).hexdigest()
+        return settings, {**manifest, "hash": hash}
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureModel:
@@ -451,7 +458,7 @@ class FeatureModel:
             terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
             config = FeatureConfig.from_json(json.dumps(settings["features"]))
             model = cls(config, terms, df, cf, idf, manifest["documents"], manifest["tokens"])
-            same = settings["model_id"] == manifest["model_id"] == model.id and np.array_equal(index, range(len(index)))
+            same = (settings, manifest) == model._files() and np.array_equal(index, range(len(index)))
         except (
             UnicodeDecodeError,
             json.JSONDecodeError,

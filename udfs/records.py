@@ -36,6 +36,7 @@ REJECTS = pa.schema(
     ]
 )
 KEPT_BYTES = 64 << 10  # of a reject
+REASON_LIMIT = 300  # characters
 WHOLE_FILE_LIMIT = 1 << 30  # bytes of a file that is read whole
 JSON_TYPES = {
     "bigint": pa.int64(),
@@ -44,6 +45,7 @@ JSON_TYPES = {
     "string": pa.string(),
     "array<string>": pa.list_(pa.string()),
 }
+BEYOND = "an integer outside 64 bits"
 OPENED: dict[str, Callable[[io.BytesIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
@@ -51,9 +53,7 @@ BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 # RFC 4180, but for a quote within a field that does not begin with one, which stands for itself.
 # Possessive: nothing is tried twice where a quote is not closed.
-_CSV_FIELD = rb'(?>"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+|)'
-_CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)\r?(?:\n|\Z)" % (_CSV_FIELD, _CSV_FIELD))
-_CSV_FIELDS = re.compile(rb"(?:\A|,)(%b)" % _CSV_FIELD)
+_CSV_FIELD = re.compile(rb'((?>"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+|))(,|\r?(?:\n|\Z))')
 
 
 class Unreadable(ValueError):
@@ -77,6 +77,11 @@ class Layout:
     types: dict[str, str] = field(default_factory=dict)
     root: str = ""
     max_document_bytes: int = 16 << 20
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read: text, id and label where there are such, the carried ones."""
+        return [self.text, *[name for name in (self.id, self.label) if name], *self.carried]
 
     def to_json(self) -> str:
         """The layout as JSON, for the workers."""
@@ -108,6 +113,8 @@ class _Aside:
 
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
         source = plain_path(unquote(source) if self.urls else source)
+        reason = " ".join(reason.splitlines())
+        reason = reason if len(reason) <= REASON_LIMIT else reason[: REASON_LIMIT - 1] + "…"
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
         self.rows.append(row)
         if kind == "reject":
@@ -139,13 +146,13 @@ def decode(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def parse(raw: pa.Table, layout: Layout) -> Parsed:
     """Parse raw records as `open_corpus` of jobs/corpus.py lays them out for the format.
 
-    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table: the
-    columns, __source, and __position. A text or jsonl file's byte order mark is gone already: Spark's line reader
-    drops it.
+    text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table:
+    `layout.columns` in this order under any names, then file and position. A text or jsonl file's byte order mark is
+    gone already: Spark's line reader drops it.
     """
     aside = _Aside(urls=layout.format not in ("csv", "files"))
     if layout.format == "table":
-        return _parse_table(raw, layout, aside)
+        return _parse_table(raw.rename_columns([*layout.columns, "__source", "__position"]), layout, aside)
     if layout.format == "csv":
         return _parse_csv(raw, layout, aside)
     if layout.format == "jsonl":
@@ -337,6 +344,8 @@ def _json_type(value: object) -> str:
         return "boolean"
     if isinstance(value, list):
         return "array<string>" if all(isinstance(item, str) for item in value) else "array"
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return BEYOND
     return {int: "bigint", float: "double", str: "string", dict: "object", type(None): "null"}[type(value)]
 
 
@@ -365,7 +374,7 @@ def field_types(lines: Iterable[bytes], roles: Collection[str] = ()) -> dict[str
             types[name] = max(found, key=lambda kind: (found[kind], kind))
             if types[name] not in JSON_TYPES:
                 raise ValueError(f"field {name} is {types[name]}, none of {', '.join(JSON_TYPES)}")
-        elif found.keys() == {"bigint", "double"}:
+        elif "double" in found and found.keys() <= {"bigint", "double", BEYOND}:
             types[name] = "double"
         else:
             types[name] = next(iter(found)) if len(found) == 1 and found.keys() <= JSON_TYPES.keys() else "string"
@@ -379,12 +388,10 @@ def _json_value(name: str, value: Any, kind: str, strict: bool) -> Any:
     found = _json_type(value)
     if kind == "string" and not strict:
         return value if found == "string" else json.dumps(value, ensure_ascii=False)
-    if kind == "double" and found == "bigint":
+    if kind == "double" and found in ("bigint", BEYOND):
         return _finite(str(value))
     if found != kind:
         raise ValueError(f"field {name} is {found}, expected {kind}")
-    if kind == "bigint" and not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"field {name} is {str(value)[:40]}: outside 64 bits")
     return value
 
 
@@ -398,7 +405,7 @@ def _scrubbed(value: Any) -> Any:
 def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     lines, sources, positions = (raw[name].to_pylist() for name in ("bytes", "source", "position"))
     roles = [name for name in (layout.text, layout.id, layout.label) if name]
-    names = [*roles, *layout.carried]
+    names = layout.columns
     types = {name: layout.types.get(name, "string") for name in names} | {layout.text: "string"}
     columns: dict[str, list[Any]] = {name: [] for name in names}
     kept: list[int] = []
@@ -453,20 +460,40 @@ def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
     goes on behind it: so a stray quote costs its line, and what it would have swallowed is kept.
     """
     at = len(BOM) if content.startswith(BOM) else 0
+    lost: set[int] = set()
     while at < len(content):
-        end = content.find(b"\n", at)
+        begin, end = at, content.find(b"\n", at)
         line = content[at:] if end < 0 else content[at:end]
         at += len(line) + 1
         if b'"' not in line:
             line = line.removesuffix(b"\r")
             yield line, line.split(b",")
-        elif match := _CSV_RECORD.match(content, at - len(line) - 1):
-            at = match.end()
-            record = match[1].removesuffix(b"\r")
-            fields = _CSV_FIELDS.findall(record)
+        elif found := _csv_record(content, begin, lost):
+            fields, at = found
+            record = content[begin:at].removesuffix(b"\n").removesuffix(b"\r")
             yield record, [f[1:-1].replace(b'""', b'"') if f[:1] == b'"' else f for f in fields]
         else:
             yield line, None
+
+
+def _csv_record(content: bytes, at: int, lost: set[int]) -> tuple[list[bytes], int] | None:
+    """The fields, as they are quoted, of the record at `at` and where the next begins; None if the record has no end.
+
+    lost: where fields begin that lead to no end, in this record or one before; so each byte is looked at once or twice.
+    """
+    fields, begins = [], []
+    while at not in lost:
+        begins.append(at)
+        field = _CSV_FIELD.match(content, at)
+        if not field:
+            break
+        fields.append(field[1])
+        at = field.end()
+        if field[2] != b",":
+            fields[-1] = fields[-1].removesuffix(b"\r")
+            return fields, at
+    lost.update(begins)
+    return None
 
 
 def _decompressed(path: str, content: bytes) -> bytes:
@@ -491,6 +518,8 @@ def csv_columns(content: bytes) -> list[str]:
 
     Raises ValueError if it has none, is not CSV, or names a column twice.
     """
+    if b"\n" not in content and b"\r" in content.rstrip(b"\r"):
+        raise ValueError("its lines end in carriage returns alone: convert them to line feeds")
     header = next((fields for record, fields in csv_records(content) if record), [])
     if not header:
         raise ValueError("there is no header" if header == [] else f"the header has {BAD_QUOTE}")
@@ -514,7 +543,7 @@ def _places(header: list[bytes] | None, names: list[str]) -> tuple[list[int], st
 
 
 def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
-    names = [name for name in (layout.text, layout.id, layout.label) if name] + list(layout.carried)
+    names = layout.columns
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
     records = blanks = 0
     for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):

@@ -247,8 +247,9 @@ def test_dictionary_encoded_columns_are_their_strings(spark: Any, tmp_path: Path
     wanted = sorted([*expected["values"], "", ""])
     assert sorted(found["text"].to_pylist()) == wanted
     assert sorted(label or "" for label in found["label"].to_pylist()) == wanted
-    columns = {"text": pa.chunked_array(chunks), "__source": ["a"] * 6, "__position": range(6)}
-    direct = parse(pa.table({**columns, "x": pa.chunked_array(chunks)}), Layout("table", carried=("x",))).documents
+    words = pa.chunked_array(chunks)
+    columns = {"text": words, "x": words, "__source": ["a"] * 6, "__position": range(6)}
+    direct = parse(pa.table(columns), Layout("table", carried=("x",))).documents
     assert direct["text"].to_pylist() == ["a", "b", "", "b", "c", ""]
     assert direct["x"].to_pylist() == ["a", "b", None, "b", "c", None]
 

@@ -253,7 +253,46 @@ def test_paths_that_hold_nothing_to_read(spark: Any, tmp_path: Path) -> None:
     assert "holds no data: 1 files, 0 bytes" in mistake(spark, tmp_path / "zero")
     assert "2 hidden" in mistake(spark, tmp_path / "hidden")
     assert "nosuch" in mistake(spark, "nosuch://host/in")
+    assert "Connection refused" in mistake(spark, "hdfs://localhost:1/in")
+    assert "unknown host nosuch.invalid" in mistake(spark, "hdfs://nosuch.invalid/in")
+    assert "unsupported operation" in mistake(spark, "http://localhost:1/in")
     assert "empty" in mistake(spark, "")
+
+
+def test_links_and_names_that_cannot_be_followed_are_named_unless_they_are_hidden(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.txt", b"a")
+    write(tmp_path / "in/.a.txt.crc", b"Hadoop's")
+    (tmp_path / "in/sub").mkdir()
+    (tmp_path / "in/.#a.txt").symlink_to("someone@host")
+    (tmp_path / "in/_up").symlink_to(".")
+    (tmp_path / "twice").symlink_to("in")
+    (tmp_path / "in/sub/b.txt").symlink_to("../a.txt")
+    assert texts(spark, tmp_path / "in") == texts(spark, tmp_path / "twice") == ["a", "a"]
+    for target, told in (("absent", "leads nowhere"), ("c.txt", "leads nowhere"), ("../..", "leads back to a folder")):
+        link = tmp_path / "in/sub/c.txt"
+        link.symlink_to(target)
+        assert f"the link {link} {told}" in mistake(spark, tmp_path / "in")
+        link.unlink()
+    (tmp_path / "in/sub/x").symlink_to(tmp_path / "other")
+    write(tmp_path / "other/c.txt", b"c")
+    assert texts(spark, tmp_path / "in") == ["a", "a", "c"]
+    (tmp_path / "other/back").symlink_to(tmp_path / "in/sub")
+    assert f"the link {tmp_path}/in/sub/x/back leads back" in mistake(spark, tmp_path / "in")
+    for name in (b"\xff.txt", b"\xe9"):
+        (tmp_path / "bad" / os.fsdecode(name)).mkdir(parents=True)
+    assert f"{tmp_path}/bad holds 2 names that are not valid UTF-8: rename them" in mistake(spark, tmp_path / "bad")
+
+
+def test_names_that_java_cannot_open_in_its_locale_are_told(spark: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "in/é.txt", b"a")
+    system = spark.sparkContext._jvm.java.lang.System
+    before = system.setProperty("sun.jnu.encoding", "ANSI_X3.4-1968")  # as with LC_ALL=C
+    try:
+        assert "the encoding ANSI_X3.4-1968: set LC_ALL=C.UTF-8" in mistake(spark, tmp_path / "in")
+        assert texts(spark, write(tmp_path / "e.txt", b"e")) == ["e"]
+    finally:
+        system.setProperty("sun.jnu.encoding", before)
+    assert texts(spark, path) == ["a"]
 
 
 def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
@@ -310,6 +349,7 @@ def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monke
     ("columns", "settings", "told"),
     [
         ({"body": "a", "n": 1}, {}, "has no column 'text' (--text): it has body, n"),
+        ({"body" * 99: "a", "n": 1}, {}, "it has bodybody"),
         ({"text": "a"}, {"id": "key"}, "has no column 'key' (--id): it has text"),
         ({"text": "a"}, {"label": "topic"}, "has no column 'topic' (--label): it has text"),
         ({"text": 1}, {}, "column text (--text) is bigint: it must be string"),

@@ -665,6 +665,7 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
     from datetime import UTC, date, datetime
     from decimal import Decimal
 
+    odd = ["a.b", "", "`", "``", "nul\0", "line\n", "start", "0"]
     table = pa.table(
         {
             "number": pa.array([9007199254740993, None, 5], pa.int64()),
@@ -675,6 +676,7 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
             "day": pa.array([date(1969, 12, 31), None, date(2026, 11, 30)]),
             "at": pa.array([datetime(2026, 11, 30, 1, 2, 3, 456789, UTC), None, None], pa.timestamp("us", "UTC")),
             "raw": pa.array([b"\xff\x00", None, b""]),
+            **{name: ["x", None, "z"] for name in odd},
         }
     )
     source = write_parts(table, tmp_path / "in", 1)
@@ -682,12 +684,13 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
     assert featurize("--input", source, *outputs) == 0
     rows = spark.read.parquet(str(tmp_path / "out"))
     before = spark.read.parquet(str(source))
-    carried = ["number", "nested", "price", "day", "at", "raw"]
+    carried = ["number", "nested", "price", "day", "at", "raw", *odd]
     assert rows.columns == ["id", "indices", "values", *carried]
     assert [rows.schema[name].dataType for name in ["id", *carried]] == [
         before.schema[name].dataType for name in ["id", *carried]
     ]
-    assert rows.select("id", *carried).orderBy("id").collect() == before.select("id", *carried).orderBy("id").collect()
+    quoted = [f"`{name.replace('`', '``')}`" for name in ["id", *carried]]
+    assert rows.select(*quoted).orderBy("id").collect() == before.select(*quoted).orderBy("id").collect()
 
 
 def test_dictionary_encoded_text_is_read_as_its_strings(tmp_path: Path) -> None:
@@ -777,6 +780,9 @@ def one_clear_line(stderr: str) -> str:
         ("--tokenizer regex --pattern a{99999999999}", "a{99999999999}"),
         ("--apply MODEL", "--model"),
         ("stray", "stray"),
+        ("--stop-words=", "--stop-words is empty"),
+        ("--text=", "--text is empty"),
+        ("--apply=", "--apply is empty"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_2(
@@ -852,6 +858,19 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
     assert re.sub("IN|OUT|MODEL", lambda name: str(places[name[0]]), told) in one_clear_line(said.err)
     assert said.out == ""
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("option", ["--output", "--model"])
+def test_a_place_that_cannot_be_written_is_told_before_the_text_is_read(
+    option: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jobs.featurize.count", None)
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    places = {"--output": tmp_path / "new/out", "--model": tmp_path / "new/model", option: tmp_path / "file/deep/x"}
+    assert featurize("--input", small, *[part for pair in places.items() for part in pair]) == 2
+    assert one_clear_line(capsys.readouterr().err).startswith(f"error: {option}: cannot write beside")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("exists", ["--output", "--model"])

@@ -27,10 +27,31 @@ def test_a_stage_lies_beside_its_target_and_is_removed_whatever_happens(spark: A
     target = Target(str(tmp_path / "deep/out"), "--output", False)
     with target.staged() as stage:
         assert [path.name for path in (tmp_path / "deep").iterdir()] == [stage.rsplit("/", 1)[1]]
-    assert list((tmp_path / "deep").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(KeyboardInterrupt), target.staged():
         raise KeyboardInterrupt
-    assert list((tmp_path / "deep").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_the_folders_above_a_stage_only_those_go_that_were_made_for_it_and_are_empty(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    with Target(spark, str(tmp_path / "mine/a/b/out"), "--output", False).staged():
+        fill(tmp_path / "mine/a/other", "another's")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "mine",
+        "mine/a",
+        "mine/a/other",
+        "mine/a/other/data",
+    ]
+    with Target(spark, str(tmp_path / "x/out"), "--output", False).staged():
+        with Target(spark, str(tmp_path / "x/y/model"), "--model", False).staged():
+            pass
+        assert [path.name for path in (tmp_path / "x").iterdir()] != ["y"]
+    with pytest.raises(Mistake, match="--output"):
+        Target(spark, str(tmp_path / "x/y" / ("long" * 99)), "--output", False).staged().__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["out", "out,[1]", "o u t {x} *?", "%20", "é"])
