@@ -37,7 +37,7 @@ def test_of_the_folders_above_a_stage_only_those_go_that_were_made_for_it_and_ar
     spark: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "mine").mkdir()
-    with Target(spark, str(tmp_path / "mine/a/b/out"), "--output", False).staged():
+    with Target(str(tmp_path / "mine/a/b/out"), "--output", False).staged():
         fill(tmp_path / "mine/a/other", "another's")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         "mine",
@@ -45,12 +45,12 @@ def test_of_the_folders_above_a_stage_only_those_go_that_were_made_for_it_and_ar
         "mine/a/other",
         "mine/a/other/data",
     ]
-    with Target(spark, str(tmp_path / "x/out"), "--output", False).staged():
-        with Target(spark, str(tmp_path / "x/y/model"), "--model", False).staged():
+    with Target(str(tmp_path / "x/out"), "--output", False).staged():
+        with Target(str(tmp_path / "x/y/model"), "--model", False).staged():
             pass
         assert [path.name for path in (tmp_path / "x").iterdir()] != ["y"]
     with pytest.raises(Mistake, match="--output"):
-        Target(spark, str(tmp_path / "x/y" / ("long" * 99)), "--output", False).staged().__enter__()
+        Target(str(tmp_path / "x/y" / ("long" * 99)), "--output", False).staged().__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -121,7 +121,7 @@ def test_a_parent_that_is_a_file_is_a_mistake(spark: Any, tmp_path: Path) -> Non
 def test_rename_never_moves_into_a_folder(spark: Any, tmp_path: Path) -> None:
     fill(tmp_path / "a", "a")
     fill(tmp_path / "b", "b")
-    fs = FileSystem(spark, str(tmp_path))
+    fs = FileSystem(str(tmp_path))
     with pytest.raises(OSError, match="cannot rename"):
         fs.rename(str(tmp_path / "a"), str(tmp_path / "b"))
     assert tree(tmp_path) == {"a/data": "a", "b/data": "b"}
@@ -129,7 +129,7 @@ def test_rename_never_moves_into_a_folder(spark: Any, tmp_path: Path) -> None:
 
 def test_names_and_files_of_a_folder(spark: Any, tmp_path: Path) -> None:
     fill(tmp_path / "x/y", "four")
-    fs = FileSystem(spark, str(tmp_path))
+    fs = FileSystem(str(tmp_path))
     assert fs.names(str(tmp_path / "x")) == ["y"]
     assert fs.names(str(tmp_path / "absent")) == []
     assert [(name.rsplit("/", 2)[1:], size) for name, size in fs.files(str(tmp_path))] == [(["y", "data"], 4)]
@@ -139,7 +139,7 @@ def test_names_and_files_of_a_folder(spark: Any, tmp_path: Path) -> None:
 
 
 def test_files_go_up_and_down_unchanged(spark: Any, tmp_path: Path) -> None:
-    fs = FileSystem(spark, str(tmp_path))
+    fs = FileSystem(str(tmp_path))
     fs.write_json(str(tmp_path / "value.json"), {"é": [1, None]})
     assert (tmp_path / "value.json").read_text("utf-8") == '{\n  "é": [\n    1,\n    null\n  ]\n}\n'
     fill(tmp_path / "folder", "content")
@@ -154,7 +154,7 @@ def test_head_is_the_start_of_the_text_within_its_compression(
 ) -> None:
     text = bytes(range(256)) * 400
     (tmp_path / name).write_bytes(packed(text))
-    fs = FileSystem(spark, str(tmp_path))
+    fs = FileSystem(str(tmp_path))
     assert fs.head(str(tmp_path / name), 1000) == text[:1000]
     assert fs.head(str(tmp_path / name), 1 << 20) == text
 
@@ -164,7 +164,7 @@ def test_parquet_parts_are_moved_and_named_so(spark: Any, tmp_path: Path) -> Non
     source.mkdir()
     for name in ("part-0.txt", "part-1.txt", ".part-0.txt.crc", "_SUCCESS"):
         (source / name).write_text(name)
-    fs = FileSystem(spark, str(tmp_path))
+    fs = FileSystem(str(tmp_path))
     assert move_parquet(fs, str(source), str(tmp_path / "out")) == 2
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.suffix == ".parquet") == [
         "part-0.parquet",
