@@ -11,12 +11,23 @@ from typing import NoReturn
 from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
 from models.features import FeatureConfig, sklearn_preset
-from udfs.text import TextConfig, stop_words
+from udfs.text import CHARACTERS, TextConfig, stop_words
 
-FITTING = (
-    "features", "ngrams", "ngram_span", "tokenizer", "pattern", "stop_words", "min_df", "max_df", "max_features",
-    "preset", "sublinear_tf", "idf", "norm", "unicode", "no_lowercase",
+SAME = (  # in FeatureConfig
+    "features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm", "bm25_k1", "bm25_b",
 )  # fmt: skip
+FITTING = (
+    *SAME,
+    "hash",
+    "tokenizer",
+    "pattern",
+    "stop_words",
+    "max_features",
+    "preset",
+    "unicode",
+    "no_lowercase",
+    "strip_accents",
+)
 
 
 def ngram_range(text: str) -> tuple[int, int]:
@@ -102,12 +113,14 @@ def parser() -> argparse.ArgumentParser:
         "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
     )
     f = p.add_argument_group("features (not with --apply)")
-    f.add_argument("--features", choices=("onehot", "count", "tfidf"), help="default: tfidf")
+    f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
     f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
     f.add_argument(
         "--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)"
     )
-    f.add_argument("--tokenizer", choices=("word", "whitespace", "regex"), help="default: word (UAX #29)")
+    f.add_argument(
+        "--tokenizer", choices=("word", "whitespace", "regex", "char", "char_wb"), help="default: word (UAX #29)"
+    )
     f.add_argument("--pattern", metavar="REGEX", help="what a token is, for --tokenizer regex")
     f.add_argument(
         "--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line"
@@ -115,12 +128,16 @@ def parser() -> argparse.ArgumentParser:
     f.add_argument("--min-df", type=df_limit, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
     f.add_argument("--max-df", type=df_limit, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
     f.add_argument("--max-features", type=how_many, metavar="N|none", help="largest vocabulary (default: 1048576)")
+    f.add_argument("--hash", type=int, metavar="N", help="no vocabulary: a term's index is its hash, below N")
     f.add_argument("--preset", choices=("sklearn",), help="tokens and n-grams of scikit-learn's vectorizers")
     f.add_argument("--sublinear-tf", action="store_true", default=None, help="1 + ln(tf) for tf")
     f.add_argument("--idf", choices=("smooth", "plain", "ml"), help="default: smooth")
     f.add_argument("--norm", choices=("l2", "l1", "none"), help="default: l2 for tfidf, else none")
+    f.add_argument("--bm25-k1", type=float, metavar="K1", help="how soon tf saturates (default: 1.2)")
+    f.add_argument("--bm25-b", type=float, metavar="B", help="how much a document's length counts (default: 0.75)")
     f.add_argument("--unicode", choices=("NFC", "NFKC"), help="normal form (default: NFC)")
     f.add_argument("--no-lowercase", action="store_true", default=None, help="keep capitals")
+    f.add_argument("--strip-accents", action="store_true", default=None, help="of Latin, Greek and Cyrillic letters")
     return p
 
 
@@ -137,7 +154,10 @@ def check_options(options: argparse.Namespace) -> None:
     elif not options.model:
         raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
     if options.preset:
-        own = [name for name in ("tokenizer", "pattern", "unicode", "ngram_span") if getattr(options, name) is not None]
+        settled = ["pattern", "unicode", "strip_accents", "ngram_span"] + ["tokenizer"] * (
+            options.tokenizer not in CHARACTERS
+        )
+        own = [name for name in settled if getattr(options, name) is not None]
         if own:
             names = ", ".join("--" + name.replace("_", "-") for name in own)
             raise Mistake(f"--preset {options.preset} settles {names}: leave out one or the other")
@@ -145,11 +165,9 @@ def check_options(options: argparse.Namespace) -> None:
 
 def feature_config(options: argparse.Namespace) -> FeatureConfig:
     """The FeatureConfig that the fitting options ask for; raises Mistake for a bad value or combination."""
-    given = {
-        name: getattr(options, name)
-        for name in ("features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm")
-        if getattr(options, name) is not None
-    }
+    given = {name: getattr(options, name) for name in SAME if getattr(options, name) is not None}
+    if options.hash is not None:
+        given["hash_size"] = options.hash
     if options.max_features is not None:
         given["max_features"] = options.max_features or None
     with mistakes():
@@ -158,6 +176,7 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
             lowercase=not options.no_lowercase,
             tokenizer=options.tokenizer or "word",
             pattern=options.pattern,
+            strip_accents=bool(options.strip_accents),
         )
         config = FeatureConfig(text=text, **given)
         if options.preset == "sklearn":

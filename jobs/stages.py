@@ -110,7 +110,8 @@ def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Cor
     model.table.save(vocabulary)
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
-        worker = on_workers(spark, "write_features", model.config.to_json(), name, schema.json())
+        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema.json())
+        worker = on_workers(spark, "write_features", *settings)
         columns = blocks.select("terms", "documents", "hashes", "repeats")
         write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
     return add_up(spark, f"{folder}/features", FEATURE_STATS)

@@ -70,11 +70,12 @@ def _top_terms(spark: SparkSession, path: str, model: FeatureModel) -> dict[str,
     indptr = np.cumsum([0] + [len(row.indices) for row in found])
     indices = np.fromiter((i for row in found for i in row.indices), np.int32, indptr[-1])
     values = np.fromiter((v for row in found for v in row["values"]), np.float32, indptr[-1])
-    matrix = csr_matrix((values, indices, indptr), shape=(len(found), len(model.terms)))
+    matrix = csr_matrix((values, indices, indptr), shape=(len(found), model.width))
     if label:
         given = [[row.label] if label == "label" else row.labels or [] for row in found]
         frequent = Counter(name for names in given for name in names if name is not None).most_common(LABELS)
         shown = dict(frequent)
         return model.top_terms(matrix, [[name for name in names if name in shown] for names in given])
-    mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
-    return {"all": [model.terms[int(i)].as_py() for i in np.argsort(-mean, kind="stable")[:10]]}
+    columns, at = np.unique(indices, return_inverse=True)
+    total = np.bincount(at, weights=values)
+    return {"all": model.names(columns[np.argsort(-total, kind="stable")[:10]])}

@@ -17,8 +17,11 @@ from udfs.text import TextConfig
 TEXT = ("The cat's  hat. Ça va? ΟΔΟΣ İ", "", "数据 한글 क्षि a\u0301\u200d \U0001f600 e\u0301\n\n3.14")
 CONFIGS = (
     FeatureConfig(ngrams=(1, 2), stop_words=("the",), sublinear_tf=True),
-    FeatureConfig(text=TextConfig(unicode="NFKC", tokenizer="whitespace")),
+    FeatureConfig(text=TextConfig(unicode="NFKC", tokenizer="whitespace", strip_accents=True)),
     FeatureConfig(text=TextConfig(unicode="none", tokenizer="sklearn")),
+    FeatureConfig(hash_size=1000),
+    FeatureConfig(text=TextConfig(tokenizer="char"), ngrams=(1, 2)),
+    FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(3, 3)),
     FeatureConfig(text=TextConfig(tokenizer="regex", pattern=r"\w+")),
 )
 SCHEMA = '{"type":"struct","fields":[{"name":"id"},{"name":"indices"},{"name":"values"}]}'
@@ -45,8 +48,8 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     model.table.save(scratch / "vocabulary.table")
     repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
     batches = blocks.append_column("repeats", repeats).to_batches()
-    written = write_features(iter(batches), 0, config.to_json(), str(scratch / "vocabulary.table"), SCHEMA)
-    return files(written)["features"]
+    settings = (config.to_json(), str(scratch / "vocabulary.table"), model.mean_length, model.unseen_idf, SCHEMA)
+    return files(write_features(iter(batches), 0, *settings))["features"]
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from models.features import FeatureConfig, weigh
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
 from udfs.records import REJECTS, Layout, parse, slices
+from udfs.text import CHARACTERS
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
@@ -184,6 +185,7 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
+    block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
     dealt = CellFile("dealt", DEALT, "none")
     held: list[list[TermCounts]] = []  # of each block, by shard
@@ -198,7 +200,7 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
         stats["repaired"] += parsed.repaired
         if parsed.rejects.num_rows:
             yield rejects.write(parsed.rejects)
-        for begin, end in slices(parsed.documents, BLOCK_BYTES):
+        for begin, end in slices(parsed.documents, block_bytes):
             part = parsed.documents.slice(begin, end - begin)
             counted = settings.count(part["text"])
             stats["tokens"] += int(counted.lengths.sum())
@@ -367,7 +369,15 @@ HASH_PARTS = (
 FEATURE_STATS = ("documents", "entries", "empty", *HASH_PARTS)
 
 
-def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: str, table: str, schema: str) -> Cells:
+def write_features(
+    batches: Iterator[pa.RecordBatch],
+    partition: int,
+    config: str,
+    table: str,
+    mean_length: float,
+    unseen_idf: float,
+    schema: str,
+) -> Cells:
     """Weigh the blocks' documents over the vocabulary in the file `table` (a name that Spark brought); FEATURES, stats.
 
     `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again.
@@ -386,7 +396,7 @@ def write_features(batches: Iterator[pa.RecordBatch], partition: int, config: st
         for row in range(batch.num_rows):
             documents = from_bytes(batch["documents"][row])
             counts = _block_counts(unpack(batch["terms"][row])[0], documents)
-            features = weigh(counts, vocabulary, settings)
+            features = weigh(counts, vocabulary, settings, mean_length, unseen_idf)
             if batch["hashes"][row].is_valid:
                 earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}
                 documents = documents.append_column("id", record_ids(batch["hashes"][row], earlier))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
-from udfs.hashing import copy_bytes, hash64, load64, prefetch, same_bytes, word_at
+from udfs.hashing import copy_bytes, hash64, hash_indices, load64, prefetch, same_bytes, word_at
 from udfs.text import Spans
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
@@ -126,6 +126,7 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
     sentence: np.ndarray,
     lowest: int,
     highest: int,
+    gap: int,
     through_stop_words: bool,
     stop: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     node: np.ndarray,
@@ -218,7 +219,7 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
                 known = 0
                 before = sentence[U(t)]
             longest = min(known + 1, highest)
-            if lowest == 1:
+            if lowest == 1 or sentence[U(t)] < 0:
                 entry = slots[at, _PLACE]
                 if entry >= row:
                     tf[U(entry)] += 1
@@ -241,7 +242,7 @@ def _count(  # one pass over the tokens, kept whole: arrays must not be passed o
                     pairs += 1
                     pair_slots[at, 0] = pair
                     pair_slots[at, 1] = term + 1
-                    node[U(term), _LENGTH] = node[U(prefix), _LENGTH] + 1 + node[U(token), _LENGTH]
+                    node[U(term), _LENGTH] = node[U(prefix), _LENGTH] + gap + node[U(token), _LENGTH]
                     node[U(term), _PREFIX] = prefix
                     node[U(term), _LAST] = token
                     place[U(term)] = _NOWHERE
@@ -292,7 +293,7 @@ def _refill(
 
 @kernel
 def _dictionary(
-    nodes: int, node: np.ndarray, data: np.ndarray, ids: np.ndarray, tf: np.ndarray
+    nodes: int, node: np.ndarray, gap: int, data: np.ndarray, ids: np.ndarray, tf: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The text, df and cf of the nodes that are in a row, in order of creation; `ids` are renamed to them in place."""
     sums = np.zeros((nodes, 2), np.int64)  # df and cf
@@ -328,8 +329,9 @@ def _dictionary(
             copy_bytes(data, node[token, _START], text, at, node[token, _LENGTH])
             if token == part:
                 break
-            at -= 1
-            text[at] = _SPACE
+            if gap:
+                at -= 1
+                text[at] = _SPACE
             part = node[part, _PREFIX]
     return text, offsets, df[:terms], cf[:terms]
 
@@ -450,11 +452,16 @@ class TermTable:
 
 
 def count_terms(
-    spans: Spans, ngrams: tuple[int, int] = (1, 1), stop_words: TermTable | None = None, through_stop_words: bool = True
+    spans: Spans,
+    ngrams: tuple[int, int] = (1, 1),
+    stop_words: TermTable | None = None,
+    through_stop_words: bool = True,
+    joined_by_space: bool = True,
 ) -> BlockCounts:
-    """Count each document's n-grams of ngrams[0]..ngrams[1] tokens, joined by a space, within a sentence of `spans`.
+    """Count each document's n-grams of ngrams[0]..ngrams[1] tokens within a sentence of `spans`.
 
-    Tokens that are stop words are left out; an n-gram reaches across a left-out one only if `through_stop_words`.
+    Tokens that are stop words are left out; an n-gram reaches across a left-out one only if `through_stop_words`. A
+    token with a negative sentence is a term by itself, whatever `ngrams`.
     """
     stop = stop_words or TermTable.build(pa.array([], pa.large_string()))
     lowest, highest = ngrams
@@ -474,6 +481,7 @@ def count_terms(
             *spans[:5],
             lowest,
             highest,
+            int(joined_by_space),
             through_stop_words,
             (stop.slots, stop.data, stop.starts, stop.lengths),
             node,
@@ -493,13 +501,71 @@ def count_terms(
         _refill(state[0], node, place, spans.data, slots, pair_slots)
     nodes, nnz = int(state[0]), int(state[3])
     ids, tf = ids[:nnz].copy(), tf[:nnz].copy()
-    text, offsets, df, cf = _dictionary(nodes, node, spans.data, ids, tf)
+    text, offsets, df, cf = _dictionary(nodes, node, int(joined_by_space), spans.data, ids, tf)
     return BlockCounts(TermCounts(large_strings(text, offsets), df, cf), indptr, ids, tf, lengths)
 
 
 def _table_size(size: int, entries: int) -> int:
     """The size of a hash table for `entries` and as many again, if `size` is too small for them; else `size`."""
     return size if 2 * entries <= size else 1 << (4 * entries - 1).bit_length()
+
+
+@kernel
+def renumber(
+    indptr: np.ndarray, ids: np.ndarray, tf: np.ndarray, numbers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows over dictionary ids as rows over numbers[id], sorted, equal ones added up; a number below 0 drops a term."""
+    n = indptr.size - 1
+    row_ends = np.zeros(n + 1, np.int64)
+    out, out_tf = np.empty(ids.size, np.int32), np.empty(ids.size, np.int32)
+    pairs = np.empty(ids.size, np.int64)  # of a row: the number above, tf below
+    nnz = 0
+    for row in range(n):
+        kept = 0
+        for i in range(indptr[row], indptr[row + 1]):
+            number = np.int64(numbers[ids[i]])
+            pairs[kept] = number << 32 | tf[i]
+            kept += number >= 0
+        pairs[:kept].sort()
+        for i in range(kept):
+            number, many = pairs[i] >> 32, pairs[i] & 0xFFFFFFFF
+            if nnz > row_ends[row] and out[nnz - 1] == number:
+                out_tf[nnz - 1] += many
+                continue
+            out[nnz] = number
+            out_tf[nnz] = many
+            nnz += 1
+        row_ends[row + 1] = nnz
+    return row_ends, out[:nnz].copy(), out_tf[:nnz].copy()
+
+
+def hash_counts(counts: BlockCounts, size: int) -> BlockCounts:
+    """The counts of terms told apart by their index among `size` alone (`hashing.hash_indices`), in order of index.
+
+    The dictionary's terms are those of `index_terms`.
+    """
+    index, numbers = np.unique(hash_indices(counts.dictionary.terms, size), return_inverse=True)
+    indptr, ids, tf = renumber(counts.indptr, counts.ids, counts.tf, numbers.astype(np.int32))
+    df = np.bincount(ids, minlength=len(index)).astype(np.int64)
+    dictionary = TermCounts(index_terms(index), df, _add_up(ids, tf, len(index)))
+    return BlockCounts(dictionary, indptr, ids, tf, counts.lengths)
+
+
+def index_terms(index: np.ndarray) -> pa.Array:
+    """Indices written as terms, large_string: "#" and ten digits, so that they sort alike."""
+    digits = np.empty((len(index), 11), np.uint8)
+    digits[:, 0] = ord("#")
+    rest = index.astype(np.int64)
+    for place in range(10, 0, -1):
+        digits[:, place] = rest % 10 + ord("0")
+        rest = rest // 10
+    return large_strings(digits.reshape(-1), np.arange(len(index) + 1, dtype=np.int64) * 11)
+
+
+def term_indices(terms: pa.Array) -> np.ndarray:
+    """The indices that `index_terms` wrote, int64[n]."""
+    data, _ = string_buffers(terms)
+    return (data.reshape(-1, 11)[:, 1:] - np.uint8(ord("0"))) @ 10 ** np.arange(9, -1, -1)
 
 
 def join_counts(parts: list[TermCounts]) -> TermCounts:

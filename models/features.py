@@ -20,20 +20,38 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.sparse import csr_matrix
 
-from models.counts import BlockCounts, TermCounts, TermTable, count_terms, first_in_order, take_counts
+from models.counts import (
+    BlockCounts,
+    TermCounts,
+    TermTable,
+    count_terms,
+    first_in_order,
+    hash_counts,
+    index_terms,
+    renumber,
+    take_counts,
+    term_indices,
+)
 from udfs.compiled import kernel
 from udfs.hashing import content_hash, hash_sum, murmur128
-from udfs.text import TextConfig, spans
+from udfs.text import CHARACTERS, TextConfig, spans
 
 MODEL_FILES = ("config.json", "manifest.json", "vocabulary.parquet")
 FORMAT = 1  # of the model folder
 UNICODE = "15.0.0"  # the version of all tables
 _CHOICES = {
-    "features": ("onehot", "count", "tfidf"),
+    "features": ("onehot", "count", "tfidf", "bm25"),
     "idf": ("smooth", "plain", "ml"),
     "norm": ("l2", "l1", "none"),
     "ngram_span": ("sentence", "document"),
 }
+_ADDED_LATER = (
+    "bm25_k1",
+    "bm25_b",
+    "hash_size",
+    "strip_accents",
+)  # left out of a model's settings at their default, so that ids stay
+_MEANT_FOR = {"sublinear_tf": "tfidf", "idf": "tfidf", "bm25_k1": "bm25", "bm25_b": "bm25"}
 
 
 def _whole(value: object) -> bool:
@@ -54,7 +72,8 @@ class FeatureConfig:
     """What the features are: settings checked here, stored with the model, and part of its id.
 
     min_df and max_df are a number of documents (int) or a share of them (float); max_features None keeps every term;
-    norm None is l2 for tfidf and none otherwise. stop_words are already normalised.
+    norm None is l2 for tfidf and none otherwise. stop_words are already normalised. hash_size: terms are told apart
+    only by a hash, their index, from 0 to hash_size - 1, and all stay.
     Raises ValueError with the bad value, the limit and the remedy.
     """
 
@@ -69,6 +88,9 @@ class FeatureConfig:
     sublinear_tf: bool = False
     idf: str = "smooth"
     norm: str | None = None
+    bm25_k1: float = 1.2
+    bm25_b: float = 0.75
+    hash_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.norm is None:
@@ -91,13 +113,38 @@ class FeatureConfig:
             raise ValueError(f"sublinear-tf is {self.sublinear_tf!r}: give True or False")
         if not isinstance(self.stop_words, tuple) or not all(isinstance(word, str) for word in self.stop_words):
             raise ValueError(f"stop-words is {self.stop_words!r}: give a tuple of words")
-        if self.features != "tfidf" and (self.sublinear_tf or self.idf != "smooth"):
-            option = "sublinear-tf" if self.sublinear_tf else "idf"
-            raise ValueError(f"{option} has no meaning with features {self.features!r}: leave it out, or choose tfidf")
+        for name, largest in (("bm25_k1", 1000.0), ("bm25_b", 1.0)):
+            value = getattr(self, name)
+            if not isinstance(value, float) or not 0.0 <= value <= largest:
+                raise ValueError(f"{name.replace('_', '-')} is {value!r}: give a number from 0.0 to {largest}")
+        if self.hash_size is not None:
+            if not (_whole(self.hash_size) and 1 <= self.hash_size < 1 << 31):
+                raise ValueError(f"hash is {self.hash_size}: give a number of indices from 1 to {(1 << 31) - 1}")
+            for name in ("min_df", "max_df", "max_features"):
+                if getattr(self, name) not in (getattr(FeatureConfig, name), None):
+                    raise ValueError(f"{name.replace('_', '-')} has no meaning with hash: leave one of the two out")
+            if self.idf == "plain":
+                raise ValueError(
+                    "idf plain has no value for an index that was never seen, as hash may give: choose smooth"
+                )
+            object.__setattr__(self, "max_features", None)
+        if self.stop_words and self.text.tokenizer in CHARACTERS:
+            raise ValueError(f"stop-words have no meaning with tokenizer {self.text.tokenizer!r}: leave one out")
+        for name, kind in _MEANT_FOR.items():
+            if self.features != kind and getattr(self, name) != getattr(FeatureConfig, name):
+                raise ValueError(
+                    f"{name.replace('_', '-')} has no meaning with features {self.features!r}: leave it out, "
+                    f"or choose {kind}"
+                )
 
     def to_json(self) -> str:
-        """The canonical JSON text: sorted keys, no white space."""
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        """The canonical JSON text: sorted keys, no white space; without what a later version added and nobody set."""
+        values = asdict(self)
+        for name in _ADDED_LATER:
+            for settings, kind in ((values, FeatureConfig), (values["text"], TextConfig)):
+                if name in settings and settings[name] == getattr(kind, name):
+                    del settings[name]
+        return json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> FeatureConfig:
@@ -120,8 +167,10 @@ class FeatureConfig:
         if not isinstance(text, pa.Array | pa.ChunkedArray):
             raise TypeError(f"text is {type(text).__name__}: give an Arrow array, pa.array([...])")
         within_sentence = self.ngram_span == "sentence" and self.ngrams[1] > 1
-        tokens = spans(text, self.text, sentences=within_sentence)
-        return count_terms(tokens, self.ngrams, self.stop_table, through_stop_words=not within_sentence)
+        tokens = spans(text, self.text, sentences=within_sentence, shortest=self.ngrams[0])
+        words = self.text.tokenizer not in CHARACTERS
+        counted = count_terms(tokens, self.ngrams, self.stop_table, not within_sentence, joined_by_space=words)
+        return hash_counts(counted, self.hash_size) if self.hash_size else counted
 
     def df_limits(self, n: int) -> tuple[float, float]:
         """Smallest and largest df that stay, for n documents (scikit-learn's rule: shares are multiplied by n).
@@ -211,35 +260,19 @@ def _hash_rows(keys: np.ndarray, indptr: np.ndarray, indices: np.ndarray, bits: 
 
 
 @kernel
-def _project(
-    indptr: np.ndarray, ids: np.ndarray, tf: np.ndarray, indices: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows over dictionary ids to rows over vocabulary indices, sorted; indices[id] < 0 drops a term."""
-    n = indptr.size - 1
-    row_ends = np.zeros(n + 1, np.int64)
-    out, out_tf = np.empty(ids.size, np.int32), np.empty(ids.size, np.int32)
-    pairs = np.empty(ids.size, np.int64)  # of a row: the index above, tf below
-    for row in range(n):
-        kept = 0
-        for i in range(indptr[row], indptr[row + 1]):
-            index = np.int64(indices[ids[i]])
-            pairs[kept] = index << 32 | tf[i]
-            kept += index >= 0
-        pairs[:kept].sort()
-        begin = row_ends[row]
-        for i in range(kept):
-            out[begin + i] = pairs[i] >> 32
-            out_tf[begin + i] = pairs[i] & 0xFFFFFFFF
-        row_ends[row + 1] = begin + kept
-    nnz = row_ends[n]
-    return row_ends, out[:nnz].copy(), out_tf[:nnz].copy()
-
-
-@kernel
 def _weigh(
-    indptr: np.ndarray, indices: np.ndarray, tf: np.ndarray, of_tf: np.ndarray, idf: np.ndarray, norm: int
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    tf: np.ndarray,
+    of_tf: np.ndarray,
+    saturation: np.ndarray,
+    idf: np.ndarray,
+    norm: int,
 ) -> np.ndarray:
-    """of_tf[tf] * idf[index] in float64, over the row's L1 (norm 1) or L2 (norm 2) norm; float32 at the end."""
+    """of_tf[tf] * idf[index] in float64, over the row's L1 (norm 1) or L2 (norm 2) norm; float32 at the end.
+
+    saturation float64[n], or [0] for none: of_tf[tf] is first divided by tf + the row's.
+    """
     values = np.empty(indices.size, np.float32)
     longest = 0
     for row in range(indptr.size - 1):
@@ -249,7 +282,10 @@ def _weigh(
         begin, nnz = indptr[row], indptr[row + 1] - indptr[row]
         total = 0.0
         for i in range(nnz):
-            weight = of_tf[tf[begin + i]] * idf[indices[begin + i]]
+            weight = of_tf[tf[begin + i]]
+            if saturation.size:
+                weight /= tf[begin + i] + saturation[row]
+            weight *= idf[indices[begin + i]]
             weights[i] = weight
             total += weight * weight if norm == 2 else abs(weight)
         if norm == 2:
@@ -261,10 +297,11 @@ def _weigh(
 
 
 def inverse_df(df: np.ndarray, n: int, form: str) -> np.ndarray:
-    """idf of each df in n documents as float64: smooth ln((1+n)/(1+df)) + 1, plain ln(n/df) + 1, ml ln((n+1)/(df+1)).
+    """idf of each df in n documents as float64.
 
-    Each distinct df is computed once by math.log, so that the bits do not depend on a vector library. Smooth and plain
-    are scikit-learn's (Pedregosa et al. 2011), ml is Spark ML's. Raises ValueError for n < 1.
+    form: smooth ln((1+n)/(1+df)) + 1 and plain ln(n/df) + 1 are scikit-learn's (Pedregosa et al. 2011), ml
+    ln((n+1)/(df+1)) is Spark ML's, bm25 ln(1 + (n-df+½)/(df+½)) is Lucene's. Each distinct df is computed once by
+    math.log, so that the bits do not depend on a vector library. Raises ValueError for n < 1.
     """
     if n < 1:
         raise ValueError("no documents: an inverse document frequency needs at least one")
@@ -272,15 +309,33 @@ def inverse_df(df: np.ndarray, n: int, form: str) -> np.ndarray:
         "smooth": lambda d: math.log((1 + n) / (1 + d)) + 1.0,
         "plain": lambda d: math.log(n / d) + 1.0,
         "ml": lambda d: math.log((n + 1) / (d + 1)),
+        "bm25": lambda d: math.log(1 + (n - d + 0.5) / (d + 0.5)),
     }[form]
     distinct, place = np.unique(df, return_inverse=True)
     return np.array([of(int(d)) for d in distinct], np.float64)[place]
 
 
-def weigh(counts: BlockCounts, table: TermTable, config: FeatureConfig) -> Features:
-    """A block's counts as features over the vocabulary `table`, whose weights are the terms' idf."""
-    indptr, indices, tf = _project(counts.indptr, counts.ids, counts.tf, table.find(counts.dictionary.terms))
+def weigh(
+    counts: BlockCounts, table: TermTable, config: FeatureConfig, mean_length: float, unseen_idf: float
+) -> Features:
+    """A block's counts as features over the vocabulary `table`, whose weights are the terms' idf.
+
+    mean_length: tokens a document (after stop words) where the model was fitted, for bm25. unseen_idf: the weight of an
+    index that the fit did not see; other unseen terms are left out.
+    """
+    found = table.find(counts.dictionary.terms)
+    if config.hash_size:
+        indptr, indices, tf = counts.indptr, counts.ids, counts.tf  # in order of index already
+        idf = (
+            np.where(found >= 0, table.weights[found], unseen_idf)
+            if len(table.weights)
+            else np.full(len(found), unseen_idf)
+        )
+    else:
+        indptr, indices, tf = renumber(counts.indptr, counts.ids, counts.tf, found)
+        idf = table.weights
     most = int(tf.max(initial=0))
+    saturation = np.empty(0)
     if config.features == "onehot":
         of_tf = np.ones(most + 1)
     elif config.sublinear_tf:
@@ -289,8 +344,19 @@ def weigh(counts: BlockCounts, table: TermTable, config: FeatureConfig) -> Featu
             of_tf[count] = 1.0 + math.log(count)
     else:
         of_tf = np.arange(most + 1, dtype=np.float64)
+    if config.features == "bm25":
+        length = counts.lengths / mean_length if mean_length else np.zeros(len(counts.lengths))
+        of_tf *= config.bm25_k1 + 1.0
+        saturation = config.bm25_k1 * (1.0 - config.bm25_b + config.bm25_b * length)
     norm = {"none": 0, "l1": 1, "l2": 2}[config.norm or "none"]
-    return Features(indptr, indices, _weigh(indptr, indices, tf, of_tf, table.weights, norm))
+    values = _weigh(indptr, indices, tf, of_tf, saturation, idf, norm)
+    if config.hash_size:
+        indices = term_indices(counts.dictionary.terms).astype(np.int32)[indices]
+    return Features(indptr, indices, values)
+
+
+def _idf_form(config: FeatureConfig) -> str | None:
+    return {"tfidf": config.idf, "bm25": "bm25"}.get(config.features)
 
 
 class FeatureModel:
@@ -321,7 +387,8 @@ class FeatureModel:
         """The model whose vocabulary is all of `counts`, of n documents with n_tokens tokens."""
         order = pc.array_sort_indices(counts.terms.cast(pa.large_binary()))
         df, cf = counts.df[order.to_numpy()], counts.cf[order.to_numpy()]
-        idf = inverse_df(df, n, config.idf) if config.features == "tfidf" else np.ones(len(df), np.float64)
+        form = _idf_form(config)
+        idf = inverse_df(df, n, form) if form else np.ones(len(df), np.float64)
         return cls(config, counts.terms.take(order), df, cf, idf, n, n_tokens)
 
     @classmethod
@@ -334,6 +401,31 @@ class FeatureModel:
         chosen = select(counted.dictionary, config, len(text))
         return cls.of_counts(config, chosen, len(text), int(counted.lengths.sum()))
 
+    @property
+    def mean_length(self) -> float:
+        """Tokens a document, after stop words: BM25's avgdl."""
+        return self.n_tokens / self.n if self.n else 0.0
+
+    @cached_property
+    def unseen_idf(self) -> float:
+        """The idf of a term in no document, for hashed terms; 1 where there is no idf."""
+        form = _idf_form(self.config)
+        return float(inverse_df(np.zeros(1, np.int64), self.n, form)[0]) if self.config.hash_size and form else 1.0
+
+    @property
+    def width(self) -> int:
+        """The number of columns of a matrix of features."""
+        return self.config.hash_size or len(self.terms)
+
+    @cached_property
+    def indices(self) -> np.ndarray:
+        """The column of each term, int64[t]."""
+        return term_indices(self.terms) if self.config.hash_size else np.arange(len(self.terms))
+
+    def names(self, indices: np.ndarray) -> list[str]:
+        """The terms of some columns; of a hashed one only "#" and its index is known."""
+        return (index_terms(indices) if self.config.hash_size else self.terms.take(pa.array(indices))).to_pylist()
+
     @cached_property
     def table(self) -> TermTable:
         """The vocabulary as a hash table, weighing idf."""
@@ -342,9 +434,7 @@ class FeatureModel:
     @cached_property
     def content_hash(self) -> str:
         """Sum of the hashes of all (term, index, df, cf, idf) and of n, as 32 hex digits."""
-        numbers = np.stack([np.arange(len(self.df)), self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(
-            np.int64
-        )
+        numbers = np.stack([self.indices, self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(np.int64)
         rows = [content_hash(self.terms).view(np.int64), numbers]
         joined = np.ascontiguousarray(np.concatenate(rows, axis=1)).reshape(-1).view(np.uint8)
         offsets = pa.py_buffer(np.arange(len(self.df) + 1, dtype=np.int64) * 48)
@@ -360,12 +450,12 @@ class FeatureModel:
 
     def weigh(self, counts: BlockCounts) -> Features:
         """A block's counts as features of this model."""
-        return weigh(counts, self.table, self.config)
+        return weigh(counts, self.table, self.config, self.mean_length, self.unseen_idf)
 
     def transform(self, text: pa.Array) -> csr_matrix:
         """Features of documents (string[n], null = empty) as CSR float32[n, t], indices sorted."""
         found = self.weigh(self.config.count(text))
-        shape = (len(found.indptr) - 1, len(self.terms))
+        shape = (len(found.indptr) - 1, self.width)
         matrix = csr_matrix((found.values, found.indices, found.indptr), shape=shape, copy=False)
         matrix.has_sorted_indices = True
         return matrix
@@ -373,7 +463,7 @@ class FeatureModel:
     def inverse_transform(self, matrix: csr_matrix) -> list[list[str]]:
         """The terms of each row, in order of index."""
         rows = matrix.tocsr().sorted_indices()
-        taken = self.terms.take(pa.array(rows.indices)).to_pylist()
+        taken = self.names(rows.indices)
         return [taken[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
 
     def top_terms(
@@ -384,6 +474,8 @@ class FeatureModel:
         A term's score is p ln(p / q), its share in the Kullback-Leibler divergence of its mean weights p inside and q
         outside the label, with p / q at most 50. Ties go to the smaller index. Documents without a label are outside.
         """
+        columns = np.unique(matrix.indices)  # the others have no weight in any row
+        matrix = matrix[:, columns]
         rows: dict[str, set[int]] = {}
         for row, given in enumerate(labels):
             for label in given if isinstance(given, list) else [given]:
@@ -397,7 +489,7 @@ class FeatureModel:
             p, q = part / len(inside), (total - part) / max(1, matrix.shape[0] - len(inside))
             score = p * np.log(np.maximum(p, 1e-300) / np.maximum(q + p / 50, 1e-300))
             best = np.argsort(-score, kind="stable")[:k]
-            top[label] = self.terms.take(pa.array(best[score[best] > 0])).to_pylist()
+            top[label] = self.names(columns[best[score[best] > 0]])
         return top
 
     def save(self, path: str | Path) -> None:
@@ -408,7 +500,7 @@ class FeatureModel:
             raise ValueError(f"{folder} is not empty: a model is saved to a folder of its own")
         vocabulary = pa.table(
             {
-                "index": pa.array(np.arange(len(self.df), dtype=np.int32)),
+                "index": pa.array(self.indices.astype(np.int32)),
                 "term": self.terms.cast(pa.string()),
                 "df": self.df,
                 "cf": self.cf,
@@ -458,7 +550,7 @@ class FeatureModel:
             terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
             config = FeatureConfig.from_json(json.dumps(settings["features"]))
             model = cls(config, terms, df, cf, idf, manifest["documents"], manifest["tokens"])
-            same = (settings, manifest) == model._files() and np.array_equal(index, range(len(index)))
+            same = (settings, manifest) == model._files() and np.array_equal(index, model.indices)
         except (
             UnicodeDecodeError,
             json.JSONDecodeError,
@@ -493,5 +585,9 @@ def select(counts: TermCounts, config: FeatureConfig, n: int) -> TermCounts:
 
 
 def sklearn_preset(config: FeatureConfig) -> FeatureConfig:
-    """`config` with the tokens of scikit-learn's vectorizers: their pattern and str.lower, no NFC, document n-grams."""
-    return replace(config, text=replace(config.text, unicode="none", tokenizer="sklearn"), ngram_span="document")
+    """`config` as scikit-learn's vectorizers would have it: their tokens, no NFC, n-grams across the document.
+
+    The tokenizers char and char_wb stay: they are its analyzers of these names.
+    """
+    tokenizer = config.text.tokenizer if config.text.tokenizer in CHARACTERS else "sklearn"
+    return replace(config, text=replace(config.text, unicode="none", tokenizer=tokenizer), ngram_span="document")

@@ -125,7 +125,7 @@ def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
 def option_rows() -> dict[str, str]:
     """The rows of the option tables in docs/featurize.md by the option's name."""
     options = read("docs/featurize.md").split("\n## Options\n")[1].split("\n## ")[0]
-    return {found[1]: found[0] for found in re.finditer(r"^\| `(--[a-z-]+).*$", options, re.MULTILINE)}
+    return {found[1]: found[0] for found in re.finditer(r"^\| `(--[a-z0-9-]+).*$", options, re.MULTILINE)}
 
 
 def actions() -> dict[str, argparse.Action]:
@@ -146,14 +146,14 @@ def test_a_row_names_every_choice_of_its_option(name: str) -> None:
 
 def test_fitting_options_have_a_table_of_their_own() -> None:
     fitting = read("docs/featurize.md").split("### Features\n")[1].split("\n## ")[0]
-    found = re.findall(r"^\| `(--[a-z-]+)", fitting, re.MULTILINE)
+    found = re.findall(r"^\| `(--[a-z0-9-]+)", fitting, re.MULTILINE)
     assert sorted(found) == sorted("--" + name.replace("_", "-") for name in FITTING)
 
 
 @pytest.mark.parametrize("page", SHOWING)
 def test_options_that_are_mentioned_exist(page: str) -> None:
     built_yet = read(page).split("From the design and not built yet")[0]
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", built_yet))
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", built_yet))
     assert mentioned - OF_OTHERS <= set(actions())
 
 

@@ -152,6 +152,44 @@ def murmur128(data: np.ndarray, begin: int, end: int, seed: int) -> tuple[int, i
 
 
 @kernel
+def murmur32(data: np.ndarray, begin: int, end: int, seed: int) -> int:
+    """MurmurHash3 x86_32 (Austin Appleby) of data[begin:end], from 0 to 2^32 - 1."""
+    low = np.uint64(0xFFFFFFFF)
+    c1, c2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
+    h = np.uint64(seed)
+    length = np.uint64(end - begin)
+    while begin < end:
+        k = word_at(data, begin, min(4, end - begin)) & low
+        k = k * c1 & low
+        k = (k << np.uint64(15) | k >> np.uint64(17)) & low
+        h ^= k * c2 & low
+        if end - begin >= 4:
+            h = (h << np.uint64(13) | h >> np.uint64(19)) & low
+            h = h * np.uint64(5) + np.uint64(0xE6546B64) & low
+        begin += 4
+    h ^= length
+    h ^= h >> np.uint64(16)
+    h = h * np.uint64(0x85EBCA6B) & low
+    h ^= h >> np.uint64(13)
+    h = h * np.uint64(0xC2B2AE35) & low
+    return h ^ h >> np.uint64(16)
+
+
+@kernel
+def _indices(data: np.ndarray, offsets: np.ndarray, size: int) -> np.ndarray:
+    out = np.empty(offsets.size - 1, np.int64)
+    for i in range(out.size):
+        signed = np.int64(np.int32(murmur32(data, offsets[i], offsets[i + 1], 42)))
+        out[i] = signed % size  # never negative, unlike Java's
+    return out
+
+
+def hash_indices(terms: pa.Array, size: int) -> np.ndarray:
+    """The index of each term among `size`, int64[n]: MurmurHash3 x86_32 with seed 42, as Spark 3's ml.HashingTF."""
+    return _indices(*string_buffers(terms), size)
+
+
+@kernel
 def _hash_each(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     out = np.empty((offsets.size - 1, 2), np.uint64)
     for i in range(offsets.size - 1):

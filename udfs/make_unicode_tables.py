@@ -87,6 +87,7 @@ def make(folder: Path) -> dict[str, npt.NDArray[np.generic]]:
     general = np.char.array(category.astype("U2"))
     letter, mark, number = (general.startswith(kind) for kind in "LMN")
     joining = np.logical_or.reduce([holding(folder / "Scripts.txt", script) for script in sorted(JOINING_SCRIPTS)])
+    accented = np.logical_or.reduce([holding(folder / "Scripts.txt", name) for name in ("Latin", "Greek", "Cyrillic")])
     space = holding(listed, "White_Space")
     space[0x1C:0x20] = True  # as Python's str.isspace, which goes by the bidirectional class
     word = letter | numeric
@@ -112,6 +113,7 @@ def make(folder: Path) -> dict[str, npt.NDArray[np.generic]]:
         (ut.NOT_NFC, not_nfc),
         (ut.NOT_NFKC, not_nfkc),
         (ut.ASSIGNED, category != "Cn"),
+        (ut.ACCENTED, accented & letter),
     ):
         properties[held] |= bit
 

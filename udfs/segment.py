@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from udfs.compiled import kernel
 from udfs.hashing import load64
 from udfs.unicode_tables import (
+    ACCENTED,
     CASE_IGNORABLE,
     CASED,
     CLOSING,
@@ -112,7 +113,7 @@ def put(out: Bytes, size: int, point: int) -> int:
 
 @kernel
 def normalize_all(
-    data: Bytes, offsets: Offsets, table: Normalizer, unicode: bool, lowercase: bool
+    data: Bytes, offsets: Offsets, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool
 ) -> tuple[Bytes, Offsets]:
     """Normalise every document: UTF-8 bytes uint8[size] and their offsets int64[documents + 1].
 
@@ -130,7 +131,7 @@ def normalize_all(
         out = _reserve(out, size, (end - begin) * 3 // 2 + CHUNK)
         written = _normalize_simple(data, begin, end, out, size, table.simple, lowercase)
         if written < 0:
-            points = normalize_points(decode_all(data, begin, end), table, unicode, lowercase)
+            points = normalize_points(decode_all(data, begin, end), table, unicode, lowercase, strip_accents)
             out = _reserve(out, size, 4 * len(points))
             written = size
             for point in points:
@@ -222,7 +223,7 @@ def decode_all(data: Bytes, begin: int, end: int) -> Points:
 
 
 @kernel
-def normalize_points(points: Points, table: Normalizer, unicode: bool, lowercase: bool) -> Points:
+def normalize_points(points: Points, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool) -> Points:
     """The steps of text.normalize one after another, over the code points int32 of one document."""
     if unicode:
         points = drop_ignorables(compose(decompose(points, table), table), table.properties)
@@ -232,7 +233,10 @@ def normalize_points(points: Points, table: Normalizer, unicode: bool, lowercase
     if lowercase:
         points = lower(points, table.lower, table.properties)
     if unicode:
-        points = compose(decompose(points, table), table)
+        points = decompose(points, table)
+        if strip_accents:
+            points = drop_accents(points, table.properties)
+        points = compose(points, table)
     return points
 
 
@@ -362,6 +366,23 @@ def drop_ignorables(points: Points, properties: Properties) -> Points:
                 continue
         elif not flags & np.uint32(MARK):
             joining = flags & np.uint32(JOINING) != 0
+        points[size] = point
+        size += 1
+    return points[:size]
+
+
+@kernel
+def drop_accents(points: Points, properties: Properties) -> Points:
+    """Decomposed code points without the marks on letters of Latin, Greek and Cyrillic, in place."""
+    size = 0
+    bare = False  # whether the last character that is no mark is such a letter
+    for point in points:
+        flags = properties[point]
+        if flags & np.uint32(MARK):
+            if bare:
+                continue
+        else:
+            bare = flags & np.uint32(ACCENTED) != 0
         points[size] = point
         size += 1
     return points[:size]

@@ -19,7 +19,8 @@ from udfs.arrays import is_text, string_buffers
 from udfs.unicode_tables import SPACE, WORD, normalizer, tables, token_breaks
 
 UNICODE = ("NFC", "NFKC", "none")
-TOKENIZERS = ("word", "whitespace", "regex", "sklearn")
+TOKENIZERS = ("word", "whitespace", "regex", "sklearn", "char", "char_wb")
+CHARACTERS = ("char", "char_wb")  # tokenizers whose n-grams are written without spaces between
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,13 @@ class TextConfig:
     """How text is normalised and cut into tokens.
 
     unicode: "NFC", "NFKC", or "none": no normal form, no removal of ignorables, no mapping of U+2019.
-    lowercase: full lower-casing of Unicode 15.0 without a locale.
+    lowercase: full lower-casing of Unicode 15.0 without a locale. strip_accents: letters of Latin, Greek and Cyrillic
+    without their combining marks.
     tokenizer: "word", UAX #29 segments that hold a letter or a number; "whitespace", maximal runs of anything but white
-    space; "sklearn", scikit-learn's default pattern; "regex", with `pattern`, a Python `re` pattern that matches tokens
-    (its one capturing group, if it has one, is the token).
+    space; "sklearn", scikit-learn's default pattern; "char", each character, with one space for white space of two or
+    more; "char_wb", each character of the runs of anything but white space, with a space before and after these;
+    "regex", with `pattern`, a Python `re` pattern that matches tokens (its one capturing group, if it has one, is the
+    token).
     ValueError for any other value.
     """
 
@@ -38,14 +42,18 @@ class TextConfig:
     lowercase: bool = True
     tokenizer: str = "word"
     pattern: str | None = None
+    strip_accents: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in (("unicode", UNICODE), ("tokenizer", TOKENIZERS)):
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
-        if not isinstance(self.lowercase, bool):
-            raise ValueError(f"lowercase is {self.lowercase!r}: choose True or False")
+        for name in ("lowercase", "strip_accents"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}: choose True or False")
+        if self.strip_accents and self.unicode == "none":
+            raise ValueError("strip_accents needs a normal form: choose unicode NFC or NFKC, or leave it out")
         if (self.tokenizer == "regex") != (self.pattern is not None):
             raise ValueError(
                 f"tokenizer is {self.tokenizer!r} and pattern is {self.pattern!r}:"
@@ -66,11 +74,12 @@ class TextConfig:
 class Spans(NamedTuple):
     """Tokens as byte ranges of the normalised text of all documents."""
 
-    data: npt.NDArray[np.uint8]  # the normalised text in UTF-8, one document after another
+    data: npt.NDArray[np.uint8]  # the normalised text (for char and char_wb: its layout) in UTF-8, document by document
     begin: npt.NDArray[np.int64]  # [tokens] byte offsets into data
     end: npt.NDArray[np.int64]  # [tokens]
     document: npt.NDArray[np.int64]  # [documents + 1]: tokens document[i]:document[i + 1] belong to document i
-    sentence: npt.NDArray[np.int32]  # [tokens] number of the sentence in its document; zeros unless asked for
+    sentence: npt.NDArray[np.int32]  # [tokens] number of the sentence in its document, zeros unless asked for; for
+    # char_wb always that of the word, negative where the token is a whole word
     text: npt.NDArray[np.int64]  # [documents + 1] byte offsets of each document in data
 
 
@@ -78,7 +87,8 @@ def normalize(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(
     """Each text in its normal form; null stays null. Idempotent.
 
     With NFC or NFKC (UAX #15): that form; without Default_Ignorable_Code_Point characters, save ZWJ and ZWNJ between
-    letters of scripts that need them; U+2019 as U+0027; full lower-casing with final sigma, no locale; the form again.
+    letters of scripts that need them; U+2019 as U+0027; full lower-casing with final sigma, no locale; where asked for,
+    without the marks on letters of Latin, Greek and Cyrillic; the form again.
     With "none" only the lower-casing. All by Unicode 15.0. An invalid UTF-8 byte becomes U+FFFD.
     text: string, large_string or a dictionary of them, chunked or not. Returns string or large_string as `text` is.
     ValueError for any other type, or where the result of a string array would pass 2 GiB.
@@ -119,14 +129,20 @@ def tokens(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) 
     return pa.StructArray.from_arrays([_lists(found, column) for column in columns.values()], list(columns))
 
 
-def spans(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(), sentences: bool = False) -> Spans:
+def spans(
+    text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(), sentences: bool = False, shortest: int = 1
+) -> Spans:
     """The tokens of each text after `normalize` as byte ranges, with sentence numbers where asked for.
 
     Takes what `normalize` takes; null is an empty document. For the rule of sentences see `segment.sentences`: it is
-    one for all tokenizers.
+    one for all tokenizers. With char_wb, a word of fewer than `shortest` characters is one token (as in scikit-learn).
     """
     data, offsets = _normalized(_strings(text), config)
     properties = tables().properties
+    if config.tokenizer == "char":
+        return _characters(data, offsets, properties, sentences)
+    if config.tokenizer == "char_wb":
+        return _characters_of_words(data, offsets, properties, shortest)
     if config.tokenizer == "word":
         begin, end, document = segment.words(data, offsets, token_breaks())
     elif config.tokenizer == "whitespace":
@@ -140,6 +156,55 @@ def spans(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(), s
     else:
         sentence = np.zeros(len(begin), np.int32)
     return Spans(data, begin, end, document, sentence, offsets)
+
+
+def _characters(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], properties: npt.NDArray[np.uint32], sentences: bool
+) -> Spans:
+    """A span for each character, with one space for each run of two or more white space characters."""
+    begin, end, _ = segment.runs(data, offsets, properties, SPACE, SPACE, 2)
+    inside = np.zeros(len(data) + 1, np.int8)
+    inside[begin + 1] += 1
+    inside[end] -= 1
+    kept = np.flatnonzero(np.cumsum(inside[:-1], dtype=np.int8) == 0)
+    laid_out = data[kept]
+    laid_out[np.searchsorted(kept, begin)] = ord(" ")
+    text = np.searchsorted(kept, offsets)
+    first = _first_bytes(laid_out)
+    document = np.searchsorted(first, text)
+    if sentences:
+        sentence = segment.sentences(data, offsets, document, kept[first], properties)
+    else:
+        sentence = np.zeros(len(first), np.int32)
+    return Spans(laid_out, first, np.append(first[1:], len(laid_out)), document, sentence, text)
+
+
+def _characters_of_words(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], properties: npt.NDArray[np.uint32], shortest: int
+) -> Spans:
+    """A span for each character of each word with a space before and after, or for a short word as a whole."""
+    begin, end, words = segment.runs(data, offsets, properties, SPACE, 0, 1)
+    word = np.append(0, np.cumsum(end - begin + 2))
+    letters = np.ones(word[-1], bool)
+    letters[word[:-1]] = letters[word[1:] - 1] = False
+    laid_out = np.full(word[-1], ord(" "), np.uint8)
+    laid_out[letters] = segment.gather(data, begin, end)[0]
+    first = _first_bytes(laid_out)
+    ends = np.searchsorted(first, word)  # of words, in characters
+    size = np.diff(ends)
+    number = np.arange(1, len(size) + 1, dtype=np.int32) - np.repeat(words[:-1], np.diff(words)).astype(np.int32)
+    whole = size < shortest
+    kept = ~np.repeat(whole, size)
+    kept[ends[:-1]] = True
+    begin = first[kept]
+    document = np.append(0, np.cumsum(np.where(whole, 1, size)))[words]
+    sentence = np.repeat(np.where(whole, -number, number), np.where(whole, 1, size)).astype(np.int32)
+    return Spans(laid_out, begin, np.append(begin[1:], len(laid_out)), document, sentence, word[words])
+
+
+def _first_bytes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Where each code point begins."""
+    return np.flatnonzero(data & 0xC0 != 0x80)
 
 
 @lru_cache
@@ -191,8 +256,8 @@ def _normalized(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     data, offsets = string_buffers(strings)
     data.flags.writeable = False  # as Arrow's own buffers are, else an empty column would compile the kernel anew
-    table = normalizer(config.unicode, config.lowercase)
-    return segment.normalize_all(data, offsets, table, config.unicode != "none", config.lowercase)
+    table = normalizer(config.unicode, config.lowercase, config.strip_accents)
+    return segment.normalize_all(data, offsets, table, config.unicode != "none", config.lowercase, config.strip_accents)
 
 
 def _string_array(
@@ -221,7 +286,7 @@ def _matches(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The non-empty matches of a pattern in each document: begin, end, document as `segment.words` gives them."""
     # Byte offsets of all code points, to turn what `re` returns into bytes.
-    starts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))
+    starts = np.append(_first_bytes(data), len(data))
     bases = np.searchsorted(starts, offsets)
     found: list[tuple[int, int]] = []
     document = np.zeros(len(offsets), np.int64)

@@ -31,6 +31,7 @@ CASE_IGNORABLE = 1 << 17
 NOT_NFC = 1 << 18  # NFC_Quick_Check is not Yes
 NOT_NFKC = 1 << 19  # NFKC_Quick_Check is not Yes
 ASSIGNED = 1 << 20  # in Unicode 15.0: where other versions can be asked to judge
+ACCENTED = 1 << 21  # a letter of a script whose accents can be taken off: Latin, Greek, Cyrillic
 
 # Tables.word: the Word_Break property in five bits, and two flags. Between the classes from ExtendNumLet on there is
 # never a boundary (WB5, WB8 to WB10, WB13a, WB13b): segment.py relies on this order.
@@ -128,8 +129,8 @@ def token_breaks() -> npt.NDArray[np.uint8]:
 
 
 @lru_cache
-def normalizer(unicode: str, lowercase: bool) -> Normalizer:
-    """The tables for `unicode` ("NFC", "NFKC" or "none") with or without lower-casing, made once a process.
+def normalizer(unicode: str, lowercase: bool, strip_accents: bool = False) -> Normalizer:
+    """The tables for `unicode` ("NFC", "NFKC" or "none") with or without lower-casing and accents, made once a process.
 
     A code point is simple where normalisation turns it into at most one code point whatever stands beside it, save for
     the order of combining classes, which the kernel checks on its way.
@@ -153,6 +154,14 @@ def normalizer(unicode: str, lowercase: bool) -> Normalizer:
         simple[points[(properties[base] & IGNORABLE) != 0]] = DROPPED
         simple[points[(properties[base] & not_normal) != 0]] = COMPLEX
         simple[[0x200C, 0x200D]] = COMPLEX
+        if strip_accents:
+            letters = points[decomposition[points] != 0]
+            begins, ends = table.starts[decomposition[letters]], table.starts[decomposition[letters] + 1]
+            marks = np.append(0, np.cumsum(properties[table.points] & MARK != 0))
+            first = table.points[begins]
+            bare = (properties[first] & ACCENTED != 0) & (marks[ends] - marks[begins] == ends - begins - 1)
+            simple[letters[bare]] = simple[first[bare]]
+            simple[(properties & MARK) != 0] = COMPLEX  # goes or stays by what it stands on
     return Normalizer(
         simple, table.properties, table.lower, decomposition, table.starts, table.points, table.first, table.second,
         table.composites,

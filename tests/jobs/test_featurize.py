@@ -32,7 +32,7 @@ from jobs.workers import SHARDS
 from models.counts import TermCounts, deal_counts
 from models.features import FeatureConfig, FeatureModel, Features, sklearn_preset
 from udfs.hashing import hash_sum
-from udfs.text import TextConfig
+from udfs.text import TextConfig, tokenize
 
 ROOT = Path(__file__).parents[2]
 EMAILS = ROOT / "tests/data/emails.jsonl.gz"
@@ -207,6 +207,14 @@ def test_the_summary_tells_what_was_done(
             sklearn_preset(FeatureConfig(ngrams=(1, 2), sublinear_tf=True, idf="plain", max_features=None)),
         ),
         (
+            "--preset sklearn --tokenizer char_wb --ngrams 1,3 --features bm25 --bm25-k1 0.9 --bm25-b 0.4",
+            sklearn_preset(
+                FeatureConfig(
+                    features="bm25", ngrams=(1, 3), bm25_k1=0.9, bm25_b=0.4, text=TextConfig(tokenizer="char_wb")
+                )
+            ),
+        ),
+        (
             "--features onehot --tokenizer whitespace --unicode NFKC --no-lowercase --min-df 0.01",
             FeatureConfig(
                 features="onehot",
@@ -234,6 +242,26 @@ def test_options_mean_what_the_configuration_says(
     assert model.id == expected.id
     documents = chinese.sort_by("id")
     assert_same_bits(matrix(written(tmp_path / "out"), len(model.terms)), expected.transform(documents["text"]))
+
+
+def test_hashed_features_are_those_of_spark_mls_hashing_and_idf(spark: Any, emails: pa.Table, tmp_path: Path) -> None:
+    from pyspark.ml.feature import IDF, HashingTF
+
+    some = emails.slice(0, 200)
+    source = write_parts(some, tmp_path / "in", 2)
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    options = ("--hash", 1000, "--idf", "ml", "--norm", "none", "--ngrams", "1,1")
+    assert featurize("--input", source, *outputs, *options) == 0
+    rows = list(zip(some["id"].to_pylist(), tokenize(some["text"]).to_pylist(), strict=True))
+    cut = spark.createDataFrame(rows, "id string, tokens array<string>")
+    counted = HashingTF(inputCol="tokens", outputCol="tf", numFeatures=1000).transform(cut)
+    weighed = IDF(inputCol="tf", outputCol="features").fit(counted).transform(counted)
+    theirs = {row.id: row.features for row in weighed.select("id", "features").collect()}
+    ours = written(tmp_path / "out")
+    assert len(ours) == len(theirs) == 200
+    for id, indices, values in zip(*(ours[name].to_pylist() for name in ("id", "indices", "values")), strict=True):
+        assert indices == theirs[id].indices.tolist()
+        np.testing.assert_allclose(values, theirs[id].values, rtol=1e-6)
 
 
 @pytest.fixture

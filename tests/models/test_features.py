@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,6 +93,31 @@ def test_preset_counts_are_those_of_CountVectorizer(
 LIMITS = ("min_df", "max_df")
 
 
+@pytest.mark.parametrize("analyzer", ["char", "char_wb"])
+@pytest.mark.parametrize("ngrams", [(1, 1), (1, 3), (3, 5), (7, 8)])
+def test_preset_with_characters_is_the_analyzer_of_that_name(
+    texts: pa.Array, analyzer: str, ngrams: tuple[int, int]
+) -> None:
+    naughty = ["", " ", "a", " a\n\nb\u00a0\u00a0c\td ", "中 文\x1c\x1dx"]
+    texts = pa.array(texts.slice(0, 300).to_pylist() + naughty)
+    config = sklearn_preset(FeatureConfig(text=TextConfig(tokenizer=analyzer), ngrams=ngrams, min_df=2, max_df=0.9))
+    theirs = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, max_df=0.9)
+    assert_equals_sklearn(texts, {name: getattr(config, name) for name in ("text", "ngrams", *LIMITS)}, theirs)
+
+
+def test_character_ngrams_stay_within_a_sentence_unless_they_span_the_document() -> None:
+    texts: list[str | None] = ["ab. c\n\nd"]
+    within = {"a", "b", ".", " ", "c", "d", "ab", "b.", " c", "c "}
+    config = {"text": TextConfig(tokenizer="char"), "ngrams": (1, 2)}
+    assert set(fit(texts, **config).terms.to_pylist()) == within
+    assert set(fit(texts, ngram_span="document", **config).terms.to_pylist()) == {*within, ". ", " d"}
+
+
+def test_stop_words_have_no_meaning_where_tokens_are_characters() -> None:
+    with pytest.raises(ValueError, match=r"stop-words.*char_wb"):
+        FeatureConfig(text=TextConfig(tokenizer="char_wb"), stop_words=("a",))
+
+
 def test_preset_onehot_is_the_binary_CountVectorizer(texts: pa.Array) -> None:
     settings = {"features": "onehot", "norm": "none", "ngrams": (1, 2), "min_df": 2}
     assert_equals_sklearn(texts, settings, CountVectorizer(binary=True, ngram_range=(1, 2), min_df=2))
@@ -164,6 +190,7 @@ def test_preset_keeps_every_other_setting() -> None:
         ("smooth", lambda n, df: math.log((1 + n) / (1 + df)) + 1),
         ("plain", lambda n, df: math.log(n / df) + 1),
         ("ml", lambda n, df: math.log((n + 1) / (df + 1))),
+        ("bm25", lambda n, df: math.log(1 + (n - df + 0.5) / (df + 0.5))),
     ],
 )
 def test_idf_is_its_formula_to_the_bit(form: str, of: Callable[[int, int], float]) -> None:
@@ -193,8 +220,68 @@ def test_weights_by_hand() -> None:
     assert halves.tolist() == [0.25, 0.75]
 
 
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4), (0.0, 0.75), (2.0, 0.0), (1.5, 1.0)])
+def test_bm25_is_its_formula_over_the_counts_of_CountVectorizer(texts: pa.Array, k1: float, b: float) -> None:
+    counts = CountVectorizer().fit_transform(texts.to_pylist()).astype(np.float64)
+    counts.sort_indices()
+    n, length, df = counts.shape[0], np.asarray(counts.sum(axis=1)).ravel(), np.diff(counts.tocsc().indptr)
+    idf = np.log(1 + (n - df + 0.5) / (df + 0.5))[counts.indices]
+    relative = np.repeat(length / length.mean(), np.diff(counts.indptr))
+    expected = idf * counts.data * (k1 + 1) / (counts.data + k1 * (1 - b + b * relative))
+    config = replace(PRESET, features="bm25", norm="none", bm25_k1=k1, bm25_b=b)
+    found = FeatureModel.fit(texts, config).transform(texts)
+    assert np.array_equal(found.indices, counts.indices)
+    np.testing.assert_allclose(found.data, expected, rtol=1e-6, atol=0)
+
+
+def test_bm25_counts_length_after_stop_words_and_before_pruning() -> None:
+    """Of "a b b c" in "a b b c", "a d", "": lengths 3, 1 and 0 without the stop word a, mean 4/3; b alone stays."""
+    model = fit(["a b b c", "a d", None], features="bm25", stop_words=("a",), max_features=1)
+    assert (model.terms.to_pylist(), model.mean_length) == (["b"], 4 / 3)
+    expected = math.log(1 + 2.5 / 1.5) * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / (4 / 3)))
+    assert model.transform(pa.array(["a b b c"])).data.tolist() == [np.float32(expected)]
+
+
+def test_hashed_terms_that_share_an_index_are_added_up_and_unseen_ones_weigh_as_in_no_document() -> None:
+    """With 3 indices "a b c d" must share some; df is that of the index, not the sum of its terms'."""
+    texts = pa.array(["a b c d", "a", "d d b", ""])
+    size = 3
+    counts = CountVectorizer(token_pattern=r"\w").fit(texts.to_pylist())
+    by_index = np.zeros((4, size))
+    for row, text in enumerate(texts.to_pylist()):
+        for term in text.split():
+            by_index[row, mmh3.hash(term, 42) % size] += 1
+    assert len(counts.vocabulary_) > size
+    model = FeatureModel.fit(texts, FeatureConfig(hash_size=size, features="count"))
+    assert model.transform(texts).toarray().tolist() == by_index.tolist()
+    df = (by_index > 0).sum(axis=0)
+    model = FeatureModel.fit(texts, FeatureConfig(hash_size=size, norm="none", idf="ml"))
+    np.testing.assert_allclose(model.transform(texts).toarray(), by_index * np.log(5 / (df + 1)), rtol=1e-6)
+    wide = FeatureModel.fit(texts, FeatureConfig(hash_size=1 << 30, norm="none"))
+    unseen = wide.transform(pa.array(["zebra"]))
+    assert unseen.indices.tolist() == [mmh3.hash("zebra", 42) % (1 << 30)]
+    assert unseen.data.tolist() == [np.float32(math.log(5) + 1)]
+    assert wide.inverse_transform(unseen) == [[f"#{unseen.indices[0]:010}"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"hash_size": 0}, "0.*from 1"),
+        ({"hash_size": 1 << 31}, "from 1"),
+        ({"hash_size": 10, "min_df": 2}, "min-df.*hash"),
+        ({"hash_size": 10, "max_df": 0.5}, "max-df.*hash"),
+        ({"hash_size": 10, "max_features": 5}, "max-features.*hash"),
+        ({"hash_size": 10, "idf": "plain"}, "plain.*smooth"),
+    ],
+)
+def test_settings_that_hashing_has_no_use_for_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        FeatureConfig(**settings)
+
+
 def test_norm_is_l2_for_tfidf_and_none_otherwise() -> None:
-    assert [FeatureConfig(features=name).norm for name in ("tfidf", "count", "onehot")] == ["l2", "none", "none"]
+    assert [FeatureConfig(features=name).norm for name in ("tfidf", "count", "bm25")] == ["l2", "none", "none"]
     assert FeatureConfig() == FeatureConfig(norm="l2")
 
 
@@ -334,6 +421,9 @@ BAD: list[tuple[str, Any]] = [
     ("max_features", 10.5),
     ("max_features", "many"),
     ("sublinear_tf", "yes"),
+    ("bm25_k1", -0.1),
+    ("bm25_k1", 1),
+    ("bm25_b", 1.5),
     ("idf", "smoothest"),
     ("norm", "max"),
     ("stop_words", "the"),
@@ -353,11 +443,28 @@ def test_a_bad_setting_is_one_clear_error(name: str, value: Any) -> None:
     assert any(text in message for text in shown), message
 
 
-@pytest.mark.parametrize("features", ["count", "onehot"])
-@pytest.mark.parametrize(("name", "value"), [("sublinear_tf", True), ("idf", "plain"), ("idf", "ml")])
-def test_settings_of_tfidf_have_no_meaning_elsewhere(features: str, name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name.replace("_", "-") + ".*tfidf"):
-        FeatureConfig(features=features, **{name: value})
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("sublinear_tf", True, "tfidf"),
+        ("idf", "plain", "tfidf"),
+        ("idf", "ml", "tfidf"),
+        ("bm25_k1", 1.0, "bm25"),
+        ("bm25_b", 0.5, "bm25"),
+    ],
+)
+def test_settings_of_one_kind_have_no_meaning_elsewhere(name: str, value: Any, kind: str) -> None:
+    assert getattr(FeatureConfig(features=kind, **{name: value}), name) == value
+    for other in {"onehot", "count", "tfidf", "bm25"} - {kind}:
+        with pytest.raises(ValueError, match=name.replace("_", "-") + ".*" + kind):
+            FeatureConfig(features=other, **{name: value})
+
+
+def test_a_setting_that_was_added_later_is_part_of_the_id_only_where_it_is_set() -> None:
+    whole = json.loads(FeatureConfig(features="bm25", bm25_b=0.5).to_json())
+    assert whole["bm25_b"] == 0.5
+    assert "bm25_k1" not in whole
+    assert FeatureConfig.from_json(json.dumps({**whole, "bm25_k1": 1.2})) == FeatureConfig.from_json(json.dumps(whole))
 
 
 configurations = st.builds(
@@ -412,6 +519,10 @@ SETTINGS = {
     "bigrams": FeatureConfig(ngrams=(1, 3), stop_words=("b",), sublinear_tf=True, idf="plain", norm="l1"),
     "count": FeatureConfig(features="count", text=TextConfig(tokenizer="whitespace")),
     "onehot": FeatureConfig(features="onehot", text=TextConfig(unicode="NFKC", lowercase=False)),
+    "bm25": FeatureConfig(features="bm25", bm25_b=0.5, stop_words=("b",)),
+    "char": FeatureConfig(text=TextConfig(tokenizer="char"), ngrams=(1, 3)),
+    "hash": FeatureConfig(hash_size=7, ngrams=(1, 2)),
+    "char_wb": FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(3, 5)),
     "ml": FeatureConfig(idf="ml", norm="none", text=TextConfig(tokenizer="regex", pattern=r"\w")),
     "sklearn": sklearn_preset(FeatureConfig(ngrams=(1, 2))),
 }

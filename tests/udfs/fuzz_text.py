@@ -19,10 +19,10 @@ from udfs import segment, unicode_tables
 from udfs.text import TextConfig, normalize, spans, tokenize, tokens
 
 CONFIGS = [
-    TextConfig(form, lowercase, tokenizer)
-    for form, lowercase, tokenizer in itertools.product(
-        ("NFC", "NFKC", "none"), (True, False), ("word", "whitespace", "sklearn")
-    )
+    *itertools.starmap(
+        TextConfig, itertools.product(("NFC", "NFKC", "none"), (True, False), ("word", "whitespace", "sklearn"))
+    ),
+    *(TextConfig(form, lowercase, strip_accents=True) for form in ("NFC", "NFKC") for lowercase in (True, False)),
 ]
 COLUMN = 1000
 ASCII = "".join(map(chr, range(128)))
@@ -50,11 +50,11 @@ def check(column: list[str], config: TextConfig) -> None:
     form = normalize(text, config)
     form.validate(full=True)
     assert normalize(form, config).equals(form), "not idempotent"
-    table = unicode_tables.normalizer(config.unicode, config.lowercase)
+    table = unicode_tables.normalizer(config.unicode, config.lowercase, config.strip_accents)
     strings = form.to_pylist()
     for source, whole in zip(column, strings, strict=True):
         points = np.array([ord(character) for character in source], np.int32)
-        full = segment.normalize_points(points, table, config.unicode != "none", config.lowercase)
+        full = segment.normalize_points(points, table, config.unicode != "none", config.lowercase, config.strip_accents)
         assert "".join(map(chr, full)) == whole, f"the quick way differs: {source!a}"
     cut = tokenize(text, config)
     cut.validate(full=True)

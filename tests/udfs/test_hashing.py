@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from udfs.hashing import content_hash, hash64, hash_each, hash_sum, murmur128, same_bytes, word_at
+from udfs.hashing import (
+    content_hash,
+    hash64,
+    hash_each,
+    hash_indices,
+    hash_sum,
+    murmur32,
+    murmur128,
+    same_bytes,
+    word_at,
+)
 
 few = settings(deadline=None, max_examples=300)
 
@@ -22,6 +32,19 @@ def array(data: bytes) -> np.ndarray:
 @given(st.binary(max_size=70), st.integers(0, 2**32 - 1))
 def test_law_murmur128_is_mmh3(data: bytes, seed: int) -> None:
     assert murmur128(array(data), 0, len(data), seed) == mmh3.hash64(data, seed, signed=False)
+
+
+@few
+@given(st.binary(max_size=40), st.integers(0, 2**32 - 1))
+def test_law_murmur32_is_mmh3(data: bytes, seed: int) -> None:
+    assert murmur32(array(data), 0, len(data), seed) == mmh3.hash(data, seed, signed=False)
+
+
+@few
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=20), st.integers(1, 2**31 - 1))
+def test_law_an_index_is_the_signed_hash_brought_into_range(terms: list[str], size: int) -> None:
+    expected = [mmh3.hash(term.encode(), 42) % size for term in terms]
+    assert hash_indices(pa.array(terms, pa.string()), size).tolist() == expected
 
 
 @few

@@ -102,7 +102,7 @@ def test_the_quick_way_equals_the_full_one_for_every_character(form: str, lowerc
         points = EVERY if context == "{}" else EVERY[:0x20000]  # above there is little but Han
         text = [context.format(chr(point)) + "\n" for point in points]
         quick = spans(pa.array(text), TextConfig(form, lowercase)).data.tobytes().decode()
-        full = segment.normalize_points(points_of("".join(text)), table, form != "none", lowercase)
+        full = segment.normalize_points(points_of("".join(text)), table, form != "none", lowercase, False)
         assert quick == text_of(full)
 
 

@@ -32,7 +32,13 @@ configs = st.builds(
     st.sampled_from(["NFC", "NFKC", "none"]),
     st.booleans(),
     st.sampled_from(["word", "whitespace", "sklearn"]),
-) | st.just(TextConfig(tokenizer="regex", pattern=r"(?:^|\W)(\w*)|[.]"))
+) | st.sampled_from(
+    [
+        TextConfig(tokenizer="regex", pattern=r"(?:^|\W)(\w*)|[.]"),
+        TextConfig(strip_accents=True),
+        TextConfig("NFKC", False, strip_accents=True),
+    ]
+)
 few = settings(deadline=None, max_examples=300)
 
 
@@ -60,6 +66,57 @@ def sentences(text: str) -> list[list[str]]:
 
 
 # Definitions.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Café NAÏVE e\u0301\u0302x", "cafe naive ex"),
+        ("Ἀθῆναι Ωμέγα Ё Йод", "αθηναι ωμεγα е иод"),
+        ("İstanbul Łódź ø", "istanbul łodz ø"),
+        ("한국 ガ が हिन्दी בָּ مُحَمَّد", "한국 ガ が हिन्दी בָּ مُحَمَّد"),
+        ("5\u0301 .\u0301 \u0301", "5\u0301 .\u0301 \u0301"),
+        ("क\u0301é\u0301", "क\u0301e"),
+    ],
+)
+def test_accents_go_from_latin_greek_and_cyrillic_letters_alone(text: str, expected: str) -> None:
+    for form in ("NFC", "NFKC"):
+        assert normal(text, TextConfig(form, strip_accents=True)) == unicodedata.normalize(form, expected)
+
+
+def test_accents_of_a_compatibility_form_go_from_each_of_its_letters() -> None:
+    assert normal("ǆ ǅ", TextConfig("NFC", strip_accents=True)) == "ǆ ǆ"
+    assert normal("ǆ ǅ", TextConfig("NFKC", strip_accents=True)) == "dz dz"
+
+
+def test_every_letter_loses_the_marks_that_pythons_tables_know() -> None:
+    points = [chr(c) for c in range(0x250) if chr(c).isalpha()] + [chr(c) for c in range(0x370, 0x530)]
+    points = [c for c in points + [chr(c) for c in range(0x1E00, 0x2000)] if known(c) and c.isalpha()]
+    for lowercase in (True, False):
+        found = normalize(pa.array(points), TextConfig("NFC", lowercase, strip_accents=True)).to_pylist()
+        whole = normalize(pa.array(points), TextConfig("NFC", lowercase)).to_pylist()
+        bare = [
+            "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c)) for text in whole
+        ]
+        assert found == [unicodedata.normalize("NFC", text) for text in bare]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "expected"),
+    [
+        ("char", ["a", "b", " ", "é", "中", "\n", "c", " "]),
+        ("char_wb", [" ", "a", "b", " ", " ", "é", "中", " ", " ", "c", " "]),
+    ],
+)
+def test_characters_are_tokens_with_white_space_as_scikit_learn_has_it(tokenizer: str, expected: list[str]) -> None:
+    config = TextConfig(tokenizer=tokenizer)
+    assert cut("ab \t\u3000e\u0301中\nC\r\n", config) == expected
+    assert tokenize(pa.array(["", None, " ", "x"]), config).to_pylist() == [
+        [],
+        [],
+        [" "] if tokenizer == "char" else [],
+        ["x"] if tokenizer == "char" else [" ", "x", " "],
+    ]
 
 
 @pytest.mark.parametrize(
