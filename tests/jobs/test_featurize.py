@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
-from jobs import featurize as job
 from jobs import session, stages, summary
 from jobs.featurize import main
 from jobs.workers import SHARDS
@@ -825,8 +824,11 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def no_session(name: str) -> None:
-    raise AssertionError("a session was started")
+@pytest.fixture
+def untouched(spark: Any, conf: Callable[[str, object], None]) -> Callable[[], bool]:
+    """Whether the job has not asked for a session so far: it would set the session's time zone."""
+    conf("spark.sql.session.timeZone", "Asia/Tokyo")
+    return lambda: spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
 @pytest.mark.parametrize(
@@ -865,11 +867,9 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
     small: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    untouched: Callable[[], bool],
 ) -> None:
     """And told before a session starts, unless Spark has to look at columns for it."""
-    if "numbers.parquet" not in arguments:
-        monkeypatch.setattr(job, "spark_session", no_session)
     (tmp_path / "in/empty").mkdir()
     (tmp_path / "in/zero.jsonl").touch()
     write_lines(tmp_path / "in/mixed/a.jsonl", SMALL)
@@ -886,6 +886,7 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
     assert re.sub("IN|OUT|MODEL", lambda name: str(places[name[0]]), told) in one_clear_line(said.err)
     assert said.out == ""
     assert snapshot(tmp_path) == before
+    assert untouched() == ("numbers.parquet" not in arguments)
 
 
 @pytest.mark.parametrize("option", ["--output", "--model"])
@@ -903,9 +904,8 @@ def test_a_place_that_cannot_be_written_is_told_before_the_text_is_read(
 
 @pytest.mark.parametrize("exists", ["--output", "--model"])
 def test_an_output_that_exists_is_refused_before_anything_is_read(
-    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    exists: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], untouched: Callable[[], bool]
 ) -> None:
-    monkeypatch.setattr(job, "spark_session", no_session)
     places = {"--output": tmp_path / "out", "--model": tmp_path / "model"}
     places[exists].mkdir()
     (places[exists] / "precious").write_text("mine")
@@ -915,6 +915,7 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(
     assert exists in line
     assert "--overwrite" in line
     assert snapshot(tmp_path) == {f"{places[exists].name}/precious": b"mine"}
+    assert untouched()
 
 
 @pytest.mark.parametrize(
