@@ -891,15 +891,19 @@ def test_a_mistake_in_a_path_is_one_clear_line_and_exit_2(
 
 @pytest.mark.parametrize("option", ["--output", "--model"])
 def test_a_place_that_cannot_be_written_is_told_before_the_text_is_read(
-    option: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str, small: Path, tmp_path: Path, spark: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("jobs.featurize.count", None)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = list(tracker.getJobIdsForGroup())
     (tmp_path / "file").touch()
     before = sorted(tmp_path.rglob("*"))
     places = {"--output": tmp_path / "new/out", "--model": tmp_path / "new/model", option: tmp_path / "file/deep/x"}
     assert featurize("--input", small, *[part for pair in places.items() for part in pair]) == 2
     assert one_clear_line(capsys.readouterr().err).startswith(f"error: {option}: cannot write beside")
     assert sorted(tmp_path.rglob("*")) == before
+    assert list(tracker.getJobIdsForGroup()) == jobs
+    assert featurize("--input", small, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    assert len(tracker.getJobIdsForGroup()) > len(jobs)
 
 
 @pytest.mark.parametrize("exists", ["--output", "--model"])
