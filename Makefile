@@ -64,6 +64,10 @@ data: install  ## fetch the benchmarks' corpora into data/
 bench-featurize: install  ## measure featurize against its peers
 	@$(PY) -m benchmarks.featurize $(ARGS)
 
+.PHONY: bench-scaling
+bench-scaling: install  ## measure how memory and CPU time grow with the corpus and the vocabulary
+	@$(PY) -m benchmarks.scaling $(ARGS)
+
 .PHONY: zip
 zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes it
 	@mkdir -p build

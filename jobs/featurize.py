@@ -27,9 +27,9 @@ from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse_overlap
 from jobs.progress import progress
-from jobs.schemas import check, features_schema
+from jobs.schemas import check, features_schema, tokens_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
-from jobs.stages import count, fit, load_model, reject_reasons, transform
+from jobs.stages import count, fit, keep_tokens, load_model, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
 from models.features import FeatureModel
@@ -43,9 +43,11 @@ def main(arguments: list[str]) -> None:
     config = feature_config(options)
     output = Target(options.output, "--output", options.overwrite)
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
+    tokens_target = Target(options.tokens, "--tokens", options.overwrite) if options.tokens else None
     found = find_input(options.input, options.format)
     applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
+    own["--tokens"] = tokens_target.path if tokens_target else None
     refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
     model = load_model(applied) if applied else None
     config = model.config if model else config
@@ -53,9 +55,11 @@ def main(arguments: list[str]) -> None:
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
 
     model_staged = model_target.staged() if model_target else nullcontext("")
-    with output.staged() as stage, model_staged as model_stage, no_task_left(spark):
+    tokens_staged = tokens_target.staged() if tokens_target else nullcontext("")
+    explode = options.engine == "explode"
+    with output.staged() as stage, model_staged as model_stage, tokens_staged as tokens_stage, no_task_left(spark):
         with progress(spark, "count"), reading():
-            counted = count(spark, stage, config, corpus)
+            counted = count(spark, stage, config, corpus, explode, bool(tokens_target))
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
         if not counted["documents"]:
@@ -67,7 +71,12 @@ def main(arguments: list[str]) -> None:
             with progress(spark, "fit", counted["documents"]):
                 model = fit(spark, stage, config, counted)
         with progress(spark, "transform", counted["documents"]):
-            written = transform(spark, stage, model, corpus)
+            written = transform(spark, stage, model, corpus, explode)
+        if tokens_target:
+            with progress(spark, "tokens", counted["documents"]):
+                keep_tokens(spark, stage, tokens_stage, corpus)
+            move_parquet(tokens_target.fs, f"{tokens_stage}/cells/kind=tokens", f"{tokens_stage}/tokens")
+            check(read_parquet(spark, f"{tokens_stage}/tokens"), tokens_schema(corpus.id_type))
 
         features = f"{stage}/output"
         move_parquet(output.fs, f"{stage}/features/kind=features", features)
@@ -84,6 +93,8 @@ def main(arguments: list[str]) -> None:
                 model.save(Path(scratch) / "model")
                 model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
                 model_target.swap(f"{model_stage}/model")
+        if tokens_target:
+            tokens_target.swap(f"{tokens_stage}/tokens")
         output.swap(features)
     print(summary(spark, output.path, options, model, manifest))
 

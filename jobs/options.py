@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--output", required=True, metavar="DIR", help="where the features go")
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
-    p.add_argument("--overwrite", action="store_true", help="replace --output and --model if they exist")
+    p.add_argument("--overwrite", action="store_true", help="replace --output, --model and --tokens if they exist")
     p.add_argument(
         "--format",
         choices=FORMATS,
@@ -112,6 +112,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
     )
+    p.add_argument(
+        "--engine",
+        choices=("kernel", "explode"),
+        default="kernel",
+        help="explode: count and look up terms by Spark's joins, with no vocabulary in a worker (default: kernel)",
+    )
+    p.add_argument("--tokens", metavar="DIR", help="where the token table goes, a row a token (default: not kept)")
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
     f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")

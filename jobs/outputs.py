@@ -189,13 +189,14 @@ class Target:
             self.fs.delete(old)
 
 
-def write_cells(cells: DataFrame, folder: str) -> None:
-    """Write the cells of workers.py as Parquet files: `folder`/kind=KIND/part-….
+def write_cells(cells: DataFrame, folder: str, append: bool = False) -> None:
+    """Write the cells of workers.py as Parquet files: `folder`/kind=KIND/part-…, to a new folder unless `append`.
 
     Spark's text writer copies each cell's bytes and ends it by its line separator, which is Parquet's magic here; its
     commit makes a task's files appear together or not at all.
     """
     writer = cells.write.partitionBy("kind").option("lineSep", MAGIC.decode()).option("compression", "none")
+    writer = writer.mode("append" if append else "error")
     writer.option("maxRecordsPerFile", 0).text(folder)  # a limit set for the session would cut files in pieces
 
 

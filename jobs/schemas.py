@@ -20,6 +20,14 @@ def features_schema(id_type: DataType, label: str | None, carried: list[StructFi
     return StructType([*fields, INDICES, VALUES, *carried])
 
 
+def tokens_schema(id_type: DataType) -> StructType:
+    """TOKENS: id, sentence, position, token, begin_at, end_at."""
+    numbers = {name: StructField(name, IntegerType()) for name in ("sentence", "position", "begin_at", "end_at")}
+    token = StructField("token", StringType())
+    columns = [numbers["sentence"], numbers["position"], token, numbers["begin_at"], numbers["end_at"]]
+    return StructType([StructField("id", LongType() if isinstance(id_type, LongType) else StringType()), *columns])
+
+
 def check(data: DataFrame, schema: StructType) -> None:
     """Raise ValueError unless the columns have the names and types of `schema`, in its order (nullability aside)."""
     found = [(field.name, field.dataType.simpleString()) for field in data.schema.fields]

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.corpus import Corpus
+from jobs.explode import join_vocabulary, sum_terms
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
@@ -34,6 +35,7 @@ from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 from udfs.records import plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
+JOINED_ROWS = 1 << 16  # joined entries that go to a worker at once
 SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 
 
@@ -52,10 +54,17 @@ def load_model(fs: FileSystem) -> FeatureModel:
             raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
 
 
-def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
-    """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
-    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
+def count(
+    spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus, explode: bool = False, tokens: bool = False
+) -> dict[str, int]:
+    """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS.
+
+    explode: terms are summed by Spark, for the transform of the same name. tokens: the blocks hold TOKENS, too.
+    """
+    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), explode, tokens)
     write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
+    if explode:
+        sum_terms(spark, folder)
     return add_up(spark, f"{folder}/count", COUNT_STATS)
 
 
@@ -98,23 +107,45 @@ def shard_share(most: int) -> int:
     return math.ceil(mean + 8 * math.sqrt(mean) + 12)
 
 
-def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
-    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
-    blocks = read_parquet(spark, f"{folder}/count/kind=blocks", BLOCK_COLUMNS)
-    if corpus.layout.id or corpus.layout.format == "files":
-        blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
-    else:
-        blocks = blocks.join(_repeats(blocks), "block", "left")
-    schema = features_schema(corpus.id_type, corpus.label, corpus.carried)
+def transform(
+    spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus, explode: bool = False
+) -> dict[str, int]:
+    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS.
+
+    explode: the vocabulary is joined, not looked up by each worker.
+    """
+    blocks = _blocks(spark, folder, corpus)
+    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
+    if explode:
+        rows = join_vocabulary(spark, folder, model, blocks.select("block", "documents", "hashes", "repeats"))
+        worker = on_workers(spark, "write_joined", model.config.to_json(), model.mean_length, schema)
+        with rows_per_batch(spark, JOINED_ROWS):
+            write_cells(rows.mapInArrow(worker, CELLS), f"{folder}/features")
+        return add_up(spark, f"{folder}/features", FEATURE_STATS)
     vocabulary = app_folder() / f"vocabulary-{model.id}.table"
     model.table.save(vocabulary)
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
-        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema.json())
+        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema)
         worker = on_workers(spark, "write_features", *settings)
         columns = blocks.select("terms", "documents", "hashes", "repeats")
         write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
     return add_up(spark, f"{folder}/features", FEATURE_STATS)
+
+
+def keep_tokens(spark: SparkSession, folder: str, target: str, corpus: Corpus) -> None:
+    """Write the TOKENS that count put into the blocks of `folder`/count to `target`/cells."""
+    columns = _blocks(spark, folder, corpus).select("tokens", "documents", "hashes", "repeats")
+    with rows_per_batch(spark, 1):
+        write_cells(columns.mapInArrow(on_workers(spark, "write_tokens"), CELLS), f"{target}/cells")
+
+
+def _blocks(spark: SparkSession, folder: str, corpus: Corpus) -> DataFrame:
+    """The blocks in `folder`/count; without an id column, with the records of each that earlier blocks hold too."""
+    blocks = read_parquet(spark, f"{folder}/count/kind=blocks", BLOCK_COLUMNS)
+    if corpus.layout.id or corpus.layout.format == "files":
+        return blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
+    return blocks.join(_repeats(blocks), "block", "left")
 
 
 def _repeats(blocks: DataFrame) -> DataFrame:

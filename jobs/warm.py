@@ -40,16 +40,17 @@ def files(cells: Cells) -> dict[str, pa.Table]:
 def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table:
     """Count, fit and transform a few lines of text as the job does, in this process and without Spark."""
     lines = {"bytes": [line.encode() for line in text], "source": ["-"] * len(text), "start": [0] * len(text)}
-    counted = files(count(iter([pa.record_batch(lines)]), 0, config.to_json(), Layout("text").to_json()))
+    batches = iter([pa.record_batch(lines)])
+    counted = files(count(batches, 0, config.to_json(), Layout("text").to_json(), with_tokens=True))
     blocks, dealt = counted["blocks"], counted["dealt"]
     shards = first_terms(iter(dealt.to_batches()), 0, 1, len(text), None)
     terms = join_counts([unpack_counts(shard["terms"][0]) for shard in shards])
     model = FeatureModel.of_counts(config, terms, len(text), 0)
     model.table.save(scratch / "vocabulary.table")
     repeats = pa.nulls(blocks.num_rows, pa.list_(pa.struct([("record", pa.binary()), ("earlier", pa.int64())])))
-    batches = blocks.append_column("repeats", repeats).to_batches()
+    with_repeats = blocks.append_column("repeats", repeats).to_batches()
     settings = (config.to_json(), str(scratch / "vocabulary.table"), model.mean_length, model.unseen_idf, SCHEMA)
-    return files(write_features(iter(batches), 0, *settings))["features"]
+    return files(write_features(iter(with_repeats), 0, *settings))["features"]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -27,11 +28,11 @@ from models.counts import (
     merge_counts,
     take_counts,
 )
-from models.features import FeatureConfig, weigh
+from models.features import FeatureConfig, Features, entry_values, weigh
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
-from udfs.records import REJECTS, Layout, parse, slices
-from udfs.text import CHARACTERS
+from udfs.records import REJECTS, Layout, one, parse, slices
+from udfs.text import CHARACTERS, tokens
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
@@ -169,25 +170,38 @@ def unpack_counts(data: pa.Scalar) -> TermCounts:
 
 # -- count: raw records -> blocks, rejects, stats ---------------------------------------------------------------------
 
-BLOCKS = pa.schema([("block", pa.int64()), ("terms", pa.binary()), ("documents", pa.binary()), ("hashes", pa.binary())])
-BLOCK_COLUMNS = "block bigint, terms binary, documents binary, hashes binary"
+BLOCK_CELLS = ("terms", "documents", "hashes", "tokens")
+BLOCKS = pa.schema([("block", pa.int64()), *((name, pa.binary()) for name in BLOCK_CELLS)])
+BLOCK_COLUMNS = "block bigint, terms binary, documents binary, hashes binary, tokens binary"
+TERMS = pa.schema(
+    [("block", pa.int64()), ("row", pa.int32()), ("term", pa.list_(pa.string())), ("tf", pa.list_(pa.int32()))]
+)
+TERM_COLUMNS = "block bigint, row int, term array<string>, tf array<int>"
 DEALT = pa.schema([("shard", pa.int32()), ("terms", pa.binary())])
 DEALT_COLUMNS = "shard int, terms binary"
 COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "dealt_terms")
 
 
-def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str) -> Cells:
+def count(
+    batches: Iterator[pa.RecordBatch],
+    partition: int,
+    config: str,
+    layout: str,
+    with_terms: bool = False,
+    with_tokens: bool = False,
+) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
     A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, and the dictionary ids
     and tf of their terms), and the documents' record hashes where they have no id. The blocks' df and cf are added up
-    for as many as fit, and dealt to shards.
+    for as many as fit, and dealt to shards. with_terms: each document's terms and tf become a row of strings and
+    numbers instead, and nothing is dealt. with_tokens: the block keeps its documents' TOKENS, too.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
     block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
-    dealt = CellFile("dealt", DEALT, "none")
+    dealt, terms = CellFile("dealt", DEALT, "none"), CellFile("terms", TERMS)
     held: list[list[TermCounts]] = []  # of each block, by shard
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
@@ -205,13 +219,18 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
             counted = settings.count(part["text"])
             stats["tokens"] += int(counted.lengths.sum())
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
+            number = partition << 32 | blocks.cells
             block = {
-                "block": [partition << 32 | blocks.cells],
-                "terms": [pack(counted.dictionary.terms)],
-                "documents": [to_bytes(_with_counts(part, counted))],
+                "block": [number],
+                "terms": [None if with_terms else pack(counted.dictionary.terms)],
+                "documents": [to_bytes(_with_counts(part, counted, with_terms))],
                 "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
+                "tokens": [_tokens(part["text"], settings) if with_tokens else None],
             }
             yield blocks.write(pa.table(block, BLOCKS))
+            if with_terms:
+                yield terms.write(_terms(number, counted))
+                continue
             held.append(deal_counts(counted.dictionary, SHARDS))
             held_terms += len(counted.dictionary.df)
             if held_terms > HELD_TERMS:
@@ -220,8 +239,20 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     if held:
         yield dealt.write(_dealt(held, stats))
     yield from dealt.close()
+    yield from terms.close()
     yield from blocks.close()
     yield from rejects.close()
+    yield from _stats(stats)
+
+
+def deal_terms(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
+    """Deal rows of term, df, cf (each term once) to shards as `count` does; stats."""
+    dealt, stats = CellFile("dealt", DEALT, "none"), dict.fromkeys(COUNT_STATS, 0)
+    for table in _joined(batches):
+        terms, df, cf = (one(table[name]) for name in ("term", "df", "cf"))
+        counts = TermCounts(terms.cast(pa.large_string()), df.to_numpy(), cf.to_numpy())
+        yield dealt.write(_dealt([deal_counts(counts, SHARDS)], stats))
+    yield from dealt.close()
     yield from _stats(stats)
 
 
@@ -274,10 +305,25 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _with_counts(documents: pa.Table, counts: BlockCounts) -> pa.Table:
-    """Documents without their text, with lists of dictionary ids and tf in its place."""
+def _terms(block: int, counts: BlockCounts) -> pa.Table:
+    """A row for each document of a block, with its terms and their tf."""
     offsets = pa.array(counts.indptr.astype(np.int32))
-    for name, values in (("__ids", counts.ids), ("__tf", counts.tf)):
+    terms = counts.dictionary.terms.take(pa.array(counts.ids)).cast(pa.string())
+    rows = np.arange(len(counts.lengths), dtype=np.int32)
+    lists = [pa.ListArray.from_arrays(offsets, values) for values in (terms, pa.array(counts.tf.astype(np.int32)))]
+    return pa.table([np.full(len(rows), block), rows, *lists], schema=TERMS)
+
+
+def _tokens(text: pa.ChunkedArray, settings: FeatureConfig) -> bytes:
+    """The documents' TOKENS without the id, as a table of list columns."""
+    found = tokens(text, settings.text)
+    return to_bytes(pa.table(found.flatten(), found.type.names))
+
+
+def _with_counts(documents: pa.Table, counts: BlockCounts, lengths_only: bool) -> pa.Table:
+    """Documents without their text; in its place lists of dictionary ids and tf, and how many tokens there are."""
+    offsets = pa.array(counts.indptr.astype(np.int32))
+    for name, values in () if lengths_only else (("__ids", counts.ids), ("__tf", counts.tf)):
         documents = documents.append_column(name, pa.ListArray.from_arrays(offsets, pa.array(values)))
     return documents.append_column("__length", pa.array(counts.lengths)).drop_columns(["text"])
 
@@ -388,31 +434,100 @@ def write_features(
         table = SparkFiles.get(table)
     settings = FeatureConfig.from_json(config)
     vocabulary = TermTable.open(table)
+
+    def blocks() -> Iterator[tuple[pa.Table, Features]]:
+        for batch in batches:
+            for row in range(batch.num_rows):
+                documents = _with_ids(batch, row)
+                counts = _block_counts(unpack(batch["terms"][row])[0], documents)
+                yield documents, weigh(counts, vocabulary, settings, mean_length, unseen_idf)
+
+    yield from _feature_cells(blocks(), schema)
+
+
+def write_joined(
+    batches: Iterator[pa.RecordBatch], partition: int, config: str, mean_length: float, schema: str
+) -> Cells:
+    """Weigh documents whose terms were joined with the vocabulary; FEATURES, stats.
+
+    Sorted by block, row and index come, for each block, its documents (row -1), then its entries with their idf.
+    """
+    settings = FeatureConfig.from_json(config)
+
+    def blocks() -> Iterator[tuple[pa.Table, Features]]:
+        for documents, entries in _regrouped(batches):
+            row, index, tf, idf = (_column(entries, name).to_numpy() for name in ("row", "index", "tf", "idf"))
+            indptr = np.searchsorted(row, np.arange(documents.num_rows + 1))
+            each, lengths = np.arange(len(idf), dtype=np.int32), _column(documents, "__length").to_numpy()
+            values = entry_values(indptr, each, tf.copy(), idf, lengths, settings, mean_length)
+            yield documents, Features(indptr, index, values)
+
+    yield from _feature_cells(blocks(), schema)
+
+
+def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The documents of each block, and its entries."""
+    documents: pa.Table | None = None
+    entries: list[pa.RecordBatch] = []
+    for batch in batches:
+        starts = [*np.flatnonzero(batch["row"].to_numpy() < 0), batch.num_rows]
+        entries.append(batch.slice(0, starts[0]))
+        for start, end in itertools.pairwise(starts):
+            if documents is not None:
+                yield documents, pa.Table.from_batches(entries).combine_chunks()
+            documents, entries = _with_ids(batch, start), [batch.slice(start + 1, end - start - 1)]
+    if documents is not None:
+        yield documents, pa.Table.from_batches(entries).combine_chunks()
+
+
+def _with_ids(batch: pa.RecordBatch, row: int) -> pa.Table:
+    """A block's documents, with ids made from their record hashes where they have none of their own."""
+    documents = from_bytes(batch["documents"][row])
+    if not batch["hashes"][row].is_valid:
+        return documents
+    earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}
+    return documents.append_column("id", record_ids(batch["hashes"][row], earlier))
+
+
+def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str) -> Cells:
+    """FEATURES and stats of blocks of documents."""
     names = [field["name"] for field in json.loads(schema)["fields"]]
     file: CellFile | None = None
     stats = dict.fromkeys(FEATURE_STATS, 0)
     total = 0
-    for batch in batches:
-        for row in range(batch.num_rows):
-            documents = from_bytes(batch["documents"][row])
-            counts = _block_counts(unpack(batch["terms"][row])[0], documents)
-            features = weigh(counts, vocabulary, settings, mean_length, unseen_idf)
-            if batch["hashes"][row].is_valid:
-                earlier = {item["record"]: item["earlier"] for item in batch["repeats"][row].as_py() or []}
-                documents = documents.append_column("id", record_ids(batch["hashes"][row], earlier))
-            indices, values = features.arrow()
-            whole = documents.append_column("indices", indices).append_column("values", values).select(names)
-            label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
-            total += hash_sum(features.hashes(_column(documents, "id"), label))
-            stats["documents"] += documents.num_rows
-            stats["entries"] += len(features.indices)
-            stats["empty"] += int((np.diff(features.indptr) == 0).sum())
-            if file is None:
-                file = CellFile("features", whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
-            yield file.write(whole.cast(file.schema))
+    for documents, features in blocks:
+        indices, values = features.arrow()
+        whole = documents.append_column("indices", indices).append_column("values", values).select(names)
+        label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
+        total += hash_sum(features.hashes(_column(documents, "id"), label))
+        stats["documents"] += documents.num_rows
+        stats["entries"] += len(features.indices)
+        stats["empty"] += int((np.diff(features.indptr) == 0).sum())
+        if file is None:
+            file = CellFile("features", whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
+        yield file.write(whole.cast(file.schema))
     if file is None:
         return
     yield from file.close()
     for part, name in enumerate(HASH_PARTS):
         stats[name] = total >> 32 * part & 0xFFFFFFFF
     yield from _stats(stats)
+
+
+# -- tokens: blocks -> TOKENS ------------------------------------------------------------------------------------------
+
+
+def write_tokens(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
+    """TOKENS of blocks: the lists that count kept of each document, exploded, with its id."""
+    file: CellFile | None = None
+    for batch in batches:
+        for row in range(batch.num_rows):
+            ids = _column(_with_ids(batch, row), "id")
+            lists = from_bytes(batch["tokens"][row])
+            of = pc.list_parent_indices(_column(lists, "token"))
+            columns = {name: _column(lists, name).flatten() for name in lists.column_names}
+            exploded = pa.table({"id": ids.take(of), **columns})
+            file = file or CellFile("tokens", exploded.schema)
+            yield file.write(exploded)
+    if file is not None:
+        yield from file.close()

@@ -334,6 +334,25 @@ def weigh(
     else:
         indptr, indices, tf = renumber(counts.indptr, counts.ids, counts.tf, found)
         idf = table.weights
+    values = entry_values(indptr, indices, tf, idf, counts.lengths, config, mean_length)
+    if config.hash_size:
+        indices = term_indices(counts.dictionary.terms).astype(np.int32)[indices]
+    return Features(indptr, indices, values)
+
+
+def entry_values(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    tf: np.ndarray,
+    idf: np.ndarray,
+    lengths: np.ndarray,
+    config: FeatureConfig,
+    mean_length: float,
+) -> np.ndarray:
+    """The values of rows of entries (CSR, sorted by index), float32[nnz]; an entry's idf is idf[its index].
+
+    lengths: tokens of each document, mean_length: where the model was fitted, both for bm25.
+    """
     most = int(tf.max(initial=0))
     saturation = np.empty(0)
     if config.features == "onehot":
@@ -345,14 +364,11 @@ def weigh(
     else:
         of_tf = np.arange(most + 1, dtype=np.float64)
     if config.features == "bm25":
-        length = counts.lengths / mean_length if mean_length else np.zeros(len(counts.lengths))
+        length = lengths / mean_length if mean_length else np.zeros(len(lengths))
         of_tf *= config.bm25_k1 + 1.0
         saturation = config.bm25_k1 * (1.0 - config.bm25_b + config.bm25_b * length)
     norm = {"none": 0, "l1": 1, "l2": 2}[config.norm or "none"]
-    values = _weigh(indptr, indices, tf, of_tf, saturation, idf, norm)
-    if config.hash_size:
-        indices = term_indices(counts.dictionary.terms).astype(np.int32)[indices]
-    return Features(indptr, indices, values)
+    return _weigh(indptr, indices, tf, of_tf, saturation, idf, norm)
 
 
 def _idf_form(config: FeatureConfig) -> str | None:

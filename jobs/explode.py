@@ -1,0 +1,73 @@
+"""The relational engine: terms as rows, counted, joined with the vocabulary and regrouped by Spark's own operators.
+
+No worker holds a vocabulary, only the most frequent terms of it. The features are those of the other engine, bit by
+bit: both tokenise, choose the vocabulary and weigh with the same code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.outputs import FileSystem, read_parquet, write_cells
+from jobs.session import on_workers
+from jobs.workers import CELLS, TERM_COLUMNS
+from models.features import FeatureModel
+
+FREQUENT = 10_000  # terms that go to all workers: in a join by term, the few of them would make most of the rows
+
+
+def exploded(spark: SparkSession, folder: str) -> DataFrame:
+    """The terms in `folder`/count, a row for each document and term: block, row, term, tf."""
+    lists = read_parquet(spark, f"{folder}/count/kind=terms", TERM_COLUMNS)
+    return lists.selectExpr("block", "row", "inline(arrays_zip(term, tf))")
+
+
+def sum_terms(spark: SparkSession, folder: str) -> None:
+    """Sum df and cf of each term in `folder`/count, and deal the sums to shards there."""
+    sums = exploded(spark, folder).groupBy("term").agg(F.count("*").alias("df"), F.sum("tf").alias("cf"))
+    write_cells(sums.mapInArrow(on_workers(spark, "deal_terms"), CELLS), f"{folder}/count", append=True)
+
+
+def join_vocabulary(spark: SparkSession, folder: str, model: FeatureModel, blocks: DataFrame) -> DataFrame:
+    """The documents of each block (row -1), then their entries by row and index, in columns as write_joined takes them.
+
+    blocks: block, documents, hashes, repeats. The vocabulary is left in `folder`/vocabulary.parquet.
+    """
+    write_vocabulary(model, f"{folder}/vocabulary.parquet", FREQUENT)
+    vocabulary = read_parquet(spark, f"{folder}/vocabulary.parquet")
+    frequent = F.broadcast(vocabulary.where("frequent"))
+    terms = exploded(spark, folder)
+    of_few = terms.join(frequent, "term")
+    others = terms.join(frequent, "term", "left_anti")
+    if model.config.hash_size:  # no index is left out
+        of_others = others.join(vocabulary, "term", "left")
+        index = F.substring("term", 2, 10).cast("int")
+        of_others = of_others.withColumn("index", index).fillna({"idf": model.unseen_idf})
+    else:
+        of_others = others.join(vocabulary.where("NOT frequent"), "term")
+    entries = [each.select("block", "row", "index", "tf", "idf") for each in (of_few, of_others)]
+    documents = blocks.withColumn("row", F.lit(-1))
+    whole = documents.unionByName(entries[0].unionByName(entries[1]), allowMissingColumns=True)
+    return whole.repartition("block").sortWithinPartitions("block", "row", "index")
+
+
+def write_vocabulary(model: FeatureModel, path: str, most: int) -> None:
+    """Write term, index, idf, and whether the term is one of so many in most documents."""
+    frequent = np.zeros(len(model.df), bool)
+    frequent[np.argsort(-model.df, kind="stable")[:most]] = True
+    columns = {
+        "term": model.terms.cast(pa.string()),
+        "index": pa.array(model.indices.astype(np.int32)),
+        "idf": model.idf,
+        "frequent": frequent,
+    }
+    with TemporaryDirectory() as scratch:
+        pq.write_table(pa.table(columns), Path(scratch) / "vocabulary.parquet", row_group_size=1 << 17)
+        FileSystem(path).upload(Path(scratch) / "vocabulary.parquet", path)
