@@ -1,7 +1,8 @@
-"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
+"""The three steps of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
 count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
-first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts.
+first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts. Each
+takes what an earlier run finished, if the target has it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.corpus import Corpus
-from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
-from jobs.schemas import features_schema
-from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
+from jobs.outputs import FileSystem, Target, add_up, move_parquet, read_parquet, write_cells
+from jobs.schemas import check, features_schema
+from jobs.session import Mistake, app_folder, log, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import (
     BLOCK_COLUMNS,
     CELLS,
@@ -26,12 +28,13 @@ from jobs.workers import (
     DEALT_COLUMNS,
     FEATURE_STATS,
     FIRST_TERMS,
+    HASH_PARTS,
     SHARDS,
     unpack_counts,
 )
 from models.counts import join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
-from udfs.records import plain_path
+from udfs.records import REJECTS, plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
 SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
@@ -52,21 +55,51 @@ def load_model(fs: FileSystem) -> FeatureModel:
             raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
 
 
-def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
-    """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
-    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
-    write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
-    return add_up(spark, f"{folder}/count", COUNT_STATS)
+def count(spark: SparkSession, output: Target, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
+    """Parse and count the corpus into the stage's count/ (blocks, dealt, stats, _rejects); the sums of COUNT_STATS."""
+    if not is_counted(output):
+        with output.step("count") as folder:
+            worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
+            write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
+            if not move_parquet(output.fs, f"{folder}/kind=rejects", f"{folder}/_rejects"):
+                output.fs.write_parquet(f"{folder}/_rejects/part-empty.parquet", REJECTS.empty_table())
+    return add_up(spark, f"{output.stage}/count", COUNT_STATS)
+
+
+def is_counted(output: Target) -> bool:
+    """Whether the stage's count/ is whole: the last thing that transform does is to take the rejects out of it."""
+    return bool(output.find("count/_rejects") or output.find("output"))
+
+
+def tell_finished(output: Target, target: Target | None) -> None:
+    """Log which steps an earlier run finished, so that this one need not."""
+    found = {"count": is_counted(output), "fit": target and target.find("model"), "transform": output.find("output")}
+    names = [name for name, is_finished in found.items() if is_finished]
+    if names:
+        log.info("continues after %s, finished by an earlier run", ", ".join(names))
 
 
 def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
     """The most frequent reasons for the rejects in `folder`/count, as one line."""
-    rejects = read_parquet(spark, f"{folder}/count/kind=rejects").where("kind = 'reject'")
+    rejects = read_parquet(spark, f"{folder}/count/_rejects").where("kind = 'reject'")
     rows = rejects.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(most).collect()
     return "; ".join(f"{row['count']} x {row['reason']}" for row in rows)
 
 
-def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
+def fit(
+    spark: SparkSession, output: Target, target: Target, config: FeatureConfig, stats: dict[str, int]
+) -> FeatureModel:
+    """The model of the blocks in output's stage, which goes to the stage of its own target, as model/."""
+    if found := target.find("model"):
+        return load_model(FileSystem(found))
+    model = fit_counts(spark, output.stage, config, stats)
+    with target.step("model") as folder, tempfile.TemporaryDirectory() as scratch:
+        model.save(Path(scratch) / "model")
+        target.fs.upload(Path(scratch) / "model", folder)
+    return model
+
+
+def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
     """The model of the blocks in `folder`/count.
 
     stats: documents, tokens and dealt_terms of the count. The driver holds few more terms than are chosen. Raises
@@ -98,9 +131,44 @@ def shard_share(most: int) -> int:
     return math.ceil(mean + 8 * math.sqrt(mean) + 12)
 
 
-def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
-    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
-    blocks = read_parquet(spark, f"{folder}/count/kind=blocks", BLOCK_COLUMNS)
+def transform(
+    spark: SparkSession, output: Target, model: FeatureModel, corpus: Corpus, counted: dict[str, int]
+) -> dict[str, Any]:
+    """Weigh the blocks in the stage into its output/, verified, with rejects and manifest; returns the manifest."""
+    if found := output.find("output"):
+        return dict(output.fs.read_json(f"{found}/_manifest.json"))
+    with output.step("output") as folder:
+        cells = f"{folder}-cells"
+        written = write_features(spark, output.stage, cells, model, corpus)
+        move_parquet(output.fs, f"{cells}/kind=features", folder)
+        rows = read_parquet(spark, folder)
+        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        if not rows.count() == written["documents"] == counted["documents"]:
+            raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
+        manifest = manifest_of(model, counted, written)
+        output.fs.write_json(f"{folder}/_manifest.json", manifest)
+        output.lease.check()
+        output.fs.rename(f"{output.stage}/count/_rejects", f"{folder}/_rejects")
+    return manifest
+
+
+def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, Any]:
+    """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
+    names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
+    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
+    return {
+        **{name: counted[name] for name in names},
+        "terms": len(model.terms),
+        "entries": written["entries"],
+        "empty": written["empty"],
+        "model_id": model.id,
+        "content_hash": f"{content:032x}",
+    }
+
+
+def write_features(spark: SparkSession, stage: str, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
+    """Weigh the blocks in `stage`/count into the cells of `folder`; returns the sums of FEATURE_STATS."""
+    blocks = read_parquet(spark, f"{stage}/count/kind=blocks", BLOCK_COLUMNS)
     if corpus.layout.id or corpus.layout.format == "files":
         blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
     else:
@@ -113,8 +181,8 @@ def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Cor
         settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema.json())
         worker = on_workers(spark, "write_features", *settings)
         columns = blocks.select("terms", "documents", "hashes", "repeats")
-        write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
-    return add_up(spark, f"{folder}/features", FEATURE_STATS)
+        write_cells(columns.mapInArrow(worker, CELLS), folder)
+    return add_up(spark, folder, FEATURE_STATS)
 
 
 def _repeats(blocks: DataFrame) -> DataFrame:
