@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -63,12 +64,16 @@ OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|UR
 
 @dataclass(frozen=True)
 class Input:
-    """The files of an input path as it was given, with their sizes, and their format."""
+    """The files of an input path as it was given, with their sizes, and their format.
+
+    `listing` is a hash of the files' paths, sizes and times of modification.
+    """
 
     path: str
     fs: FileSystem
     files: list[tuple[str, int]]
     form: str
+    listing: str
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,12 @@ def find_input(path: str, form: str = "auto") -> Input:
 
     Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format.
     """
-    fs, files = _files(path)
+    fs, files, listing = _files(path)
     form = _format([name for name, _ in files], path) if form == "auto" else form
     if _with_colons(files):
         fs.read_unchecked()
     _check_files(fs, files, form)
-    return Input(path, fs, files, form)
+    return Input(path, fs, files, form, listing)
 
 
 def open_corpus(
@@ -156,8 +161,11 @@ def open_corpus(
     return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
-def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
-    """The files at or below a path that Spark would read, with their sizes; raises Mistake if there is nothing."""
+def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]], str]:
+    """The files at or below a path that Spark would read, with their sizes, and a hash of that and of their times.
+
+    Raises Mistake if there is nothing.
+    """
     try:
         fs = FileSystem(path)
         exists = fs.exists(fs.root)
@@ -167,7 +175,7 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
     except Exception as error:
         raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
     encoding = fs.name_encoding()
-    if local and encoding != "UTF-8" and not all(name.isascii() for name, _ in found):
+    if local and encoding != "UTF-8" and not all(name.isascii() for name, *_ in found):
         raise Mistake(
             f"--input {path} holds names beyond ASCII, which Java cannot open with the encoding {encoding}: "
             "set LC_ALL=C.UTF-8 where the job is started"
@@ -176,13 +184,14 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]]]:
         raise Mistake(f"--input {path} does not exist: give a file or a folder")
     if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):
         raise Mistake(f"--input {path} is hidden from Spark by its name (_ or . first, ._COPYING_ last): rename it")
-    files = [(name, size) for name, size in found if not folder or not _hidden(name[len(fs.root) :])]
+    shown = sorted(file for file in found if not folder or not _hidden(file[0][len(fs.root) :]))
+    files = [(name, size) for name, size, _ in shown]
     left_out = f"{len(found) - len(files)} hidden or unfinished files are left out (_ or . first, ._COPYING_ last)"
     if not any(size for _, size in files):
         raise Mistake(f"--input {path} holds no data: {len(files)} files, 0 bytes; {left_out}")
     if len(files) < len(found):
         log.warning("input: %s", left_out)
-    return fs, files
+    return fs, files, hashlib.blake2b(repr(shown).encode(), digest_size=16).hexdigest()
 
 
 def _with_colons(files: list[tuple[str, int]]) -> bool:
@@ -190,15 +199,15 @@ def _with_colons(files: list[tuple[str, int]]) -> bool:
     return any(":" in name.rsplit("/", 1)[-1] for name, _ in files)
 
 
-def _local_files(root: str) -> Iterator[tuple[str, int]]:
-    """The files at or below a local path, named as Hadoop does, with their sizes.
+def _local_files(root: str) -> Iterator[tuple[str, int, int]]:
+    """The files at or below a local path, named as Hadoop does, with their sizes and times of modification (ns).
 
     Hadoop takes milliseconds a file, follows a link that leads back 40 times, and leaves out without a word what it
     can't open. Raises OSError for that, but not where it is hidden.
     """
     top = plain_path(root)
     if not os.path.isdir(top):
-        yield root, os.path.getsize(top)
+        yield root, *_size_and_time(top)
         return
     for folder, folders, names in os.walk(top, onerror=_raise, followlinks=True):
         base = root.rstrip("/") + folder[len(top.rstrip("/")) :].rstrip("/")
@@ -214,9 +223,14 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
             path = os.path.join(folder, name)
             if os.path.exists(path):
                 if not (name.startswith(".") and name.endswith(".crc")):  # Hadoop's own
-                    yield f"{base}/{name}", os.path.getsize(path)
+                    yield f"{base}/{name}", *_size_and_time(path)
             elif name in shown:
                 raise OSError(f"the link {path} leads nowhere: mend it, or take it away")
+
+
+def _size_and_time(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 def _raise(error: OSError) -> None:

@@ -24,32 +24,29 @@ FREQUENT = 10_000  # terms that go to all workers: in a join by term, the few of
 
 
 def exploded(spark: SparkSession, folder: str) -> DataFrame:
-    """The terms in `folder`/count, a row for each document and term: block, row, term, tf."""
-    lists = read_parquet(spark, f"{folder}/count/kind=terms", TERM_COLUMNS)
+    """The terms in a count's folder, a row for each document and term: block, row, term, tf."""
+    lists = read_parquet(spark, f"{folder}/kind=terms", TERM_COLUMNS)
     return lists.selectExpr("block", "row", "inline(arrays_zip(term, tf))")
 
 
 def sum_terms(spark: SparkSession, folder: str) -> None:
-    """Sum df and cf of each term in `folder`/count, and deal the sums to shards there."""
+    """Sum df and cf of each term in a count's folder, and deal the sums to shards there."""
     sums = exploded(spark, folder).groupBy("term").agg(F.count("*").alias("df"), F.sum("tf").alias("cf"))
-    write_cells(sums.mapInArrow(on_workers(spark, "deal_terms"), CELLS), f"{folder}/count", append=True)
+    write_cells(sums.mapInArrow(on_workers(spark, "deal_terms"), CELLS), folder, append=True)
 
 
-def join_vocabulary(spark: SparkSession, folder: str, model: FeatureModel, blocks: DataFrame) -> DataFrame:
+def join_vocabulary(terms: DataFrame, vocabulary: DataFrame, blocks: DataFrame, model: FeatureModel) -> DataFrame:
     """The documents of each block (row -1), then their entries by row and index, in columns as write_joined takes them.
 
-    blocks: block, documents, hashes, repeats. The vocabulary is left in `folder`/vocabulary.parquet.
+    terms: block, row, term, tf. vocabulary: what write_vocabulary wrote. blocks: block, documents, hashes, repeats.
     """
-    write_vocabulary(model, f"{folder}/vocabulary.parquet", FREQUENT)
-    vocabulary = read_parquet(spark, f"{folder}/vocabulary.parquet")
     frequent = F.broadcast(vocabulary.where("frequent"))
-    terms = exploded(spark, folder)
     of_few = terms.join(frequent, "term")
     others = terms.join(frequent, "term", "left_anti")
     if model.config.hash_size:  # no index is left out
-        of_others = others.join(vocabulary, "term", "left")
         index = F.substring("term", 2, 10).cast("int")
-        of_others = of_others.withColumn("index", index).fillna({"idf": model.unseen_idf})
+        of_others = others.join(vocabulary, "term", "left").withColumn("index", index)
+        of_others = of_others.fillna({"idf": model.unseen_idf})
     else:
         of_others = others.join(vocabulary.where("NOT frequent"), "term")
     entries = [each.select("block", "row", "index", "tf", "idf") for each in (of_few, of_others)]

@@ -16,7 +16,6 @@ def interrupted(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupted)
 
-import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -25,15 +24,11 @@ if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
 
 from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
-from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse_overlap
+from jobs.outputs import Target, file_system, refuse_overlap, run_key
 from jobs.progress import progress
-from jobs.schemas import check, features_schema, tokens_schema
-from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
-from jobs.stages import count, fit, keep_tokens, load_model, reject_reasons, transform
+from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark, uninterrupted
+from jobs.stages import count, fit, keep_tokens, load_model, reject_reasons, tell_finished, transform
 from jobs.summary import summary
-from jobs.workers import HASH_PARTS
-from models.features import FeatureModel
-from udfs.records import REJECTS
 
 
 def main(arguments: list[str]) -> None:
@@ -51,15 +46,16 @@ def main(arguments: list[str]) -> None:
     refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
     model = load_model(applied) if applied else None
     config = model.config if model else config
+    key = run_key(vars(options), config.to_json(), model.id if model else "", found.listing)
     spark = spark_session("textmill featurize")
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
 
-    model_staged = model_target.staged() if model_target else nullcontext("")
-    tokens_staged = tokens_target.staged() if tokens_target else nullcontext("")
-    explode = options.engine == "explode"
-    with output.staged() as stage, model_staged as model_stage, tokens_staged as tokens_stage, no_task_left(spark):
+    model_staged = model_target.staged(key) if model_target else nullcontext("")
+    tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
+    with model_staged, tokens_staged, output.staged(key) as stage, no_task_left(spark):
+        tell_finished(output, model_target, tokens_target)
         with progress(spark, "count"), reading():
-            counted = count(spark, stage, config, corpus, explode, bool(tokens_target))
+            counted = count(spark, output, config, corpus, options.engine == "explode", bool(tokens_target))
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
         if not counted["documents"]:
@@ -67,35 +63,21 @@ def main(arguments: list[str]) -> None:
                 f"--input {corpus.path} holds no documents: {counted['records']} records, {counted['blanks']} blank, "
                 f"{counted['rejects']} rejected"
             )
-        if model is None:
+        if model_target:
             with progress(spark, "fit", counted["documents"]):
-                model = fit(spark, stage, config, counted)
-        with progress(spark, "transform", counted["documents"]):
-            written = transform(spark, stage, model, corpus, explode)
+                model = fit(spark, output, model_target, config, counted)
+        assert model is not None  # --model or --apply
         if tokens_target:
             with progress(spark, "tokens", counted["documents"]):
-                keep_tokens(spark, stage, tokens_stage, corpus)
-            move_parquet(tokens_target.fs, f"{tokens_stage}/cells/kind=tokens", f"{tokens_stage}/tokens")
-            check(read_parquet(spark, f"{tokens_stage}/tokens"), tokens_schema(corpus.id_type))
-
-        features = f"{stage}/output"
-        move_parquet(output.fs, f"{stage}/features/kind=features", features)
-        if not move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects"):
-            output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
-        rows = read_parquet(spark, features)
-        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
-        if not rows.count() == written["documents"] == counted["documents"]:
-            raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
-        manifest = manifest_of(model, counted, written)
-        output.fs.write_json(f"{features}/_manifest.json", manifest)
-        if model_target:
-            with tempfile.TemporaryDirectory() as scratch:
-                model.save(Path(scratch) / "model")
-                model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
-                model_target.swap(f"{model_stage}/model")
-        if tokens_target:
-            tokens_target.swap(f"{tokens_stage}/tokens")
-        output.swap(features)
+                keep_tokens(spark, output, tokens_target, corpus)
+        with progress(spark, "transform", counted["documents"]):
+            manifest = transform(spark, output, model, corpus, counted, options.engine == "explode")
+        with uninterrupted():
+            if model_target:
+                model_target.swap(f"{model_target.stage}/model")
+            if tokens_target:
+                tokens_target.swap(f"{tokens_target.stage}/tokens")
+            output.swap(f"{stage}/output")
     print(summary(spark, output.path, options, model, manifest))
 
 
@@ -106,20 +88,6 @@ def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str
         f"{rejects} of {records} records ({100 * rejects / records:.2f}%) of {corpus.path} were rejected, more than "
         f"--max-rejects {100 * limit:g}% allows: mend the input or raise the limit ({reasons})"
     )
-
-
-def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, int | str]:
-    """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
-    names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
-    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
-    return {
-        **{name: counted[name] for name in names},
-        "terms": len(model.terms),
-        "entries": written["entries"],
-        "empty": written["empty"],
-        "model_id": model.id,
-        "content_hash": f"{content:032x}",
-    }
 
 
 if __name__ == "__main__":

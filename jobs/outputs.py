@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import posixpath
 import re
 import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.session import Mistake, hadoop, reason
+from jobs.lease import PREFIX, Lease
+from jobs.package import digest
+from jobs.session import ROOT, Mistake, TooManyRejects, hadoop, log, reason
 from jobs.workers import MAGIC
 from udfs.records import plain_path
 
@@ -55,7 +57,8 @@ class FileSystem:
 
     def delete_empty(self, folder: str) -> None:
         if self.exists(folder) and not self.names(folder):
-            self._fs.delete(self.path(folder), False)
+            with suppress(Exception):  # another run has just put something there
+                self._fs.delete(self.path(folder), False)
 
     def mkdirs(self, path: str) -> None:
         if not self._fs.mkdirs(self.path(path)):
@@ -72,12 +75,25 @@ class FileSystem:
             return []
         return sorted(status.getPath().getName() for status in self._fs.listStatus(self.path(folder)))
 
-    def files(self, path: str) -> Iterator[tuple[str, int]]:
-        """All files below a path with their sizes in bytes."""
+    def files(self, path: str) -> Iterator[tuple[str, int, int]]:
+        """All files below a path with their sizes in bytes and times of modification in ms."""
         found = self._fs.listFiles(self.path(path), True)
         while found.hasNext():
             status = found.next()
-            yield status.getPath().toString(), status.getLen()
+            yield status.getPath().toString(), status.getLen(), status.getModificationTime()
+
+    def modified(self, path: str) -> int:
+        """When a file or folder was modified, in ms, by the clock of the file system; a rename leaves it as it is."""
+        return int(self._fs.getFileStatus(self.path(path)).getModificationTime())
+
+    def modified_in(self, folder: str) -> list[tuple[str, int]]:
+        """The names in a folder, and when each was modified, in ms."""
+        found = self._fs.listStatus(self.path(folder))
+        return [(status.getPath().getName(), status.getModificationTime()) for status in found]
+
+    def set_modified(self, path: str, at: int) -> None:
+        """Raises an error if there is no such file."""
+        self._fs.setTimes(self.path(path), at, -1)
 
     def name_encoding(self) -> str:
         """The encoding in which Java opens local names."""
@@ -93,11 +109,18 @@ class FileSystem:
     def download(self, source: str, local: Path) -> None:
         self._fs.copyToLocalFile(False, self.path(source), self.path(local.as_uri()), True)
 
+    def write(self, path: str, data: bytes) -> None:
+        stream = self._fs.create(self.path(path), True)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+
     def write_json(self, path: str, value: object) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch) / "value.json"
-            file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
-            self.upload(file, path)
+        self.write(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+    def read_json(self, path: str) -> Any:
+        return json.loads(self.head(path, 1 << 20))
 
     def write_parquet(self, path: str, table: pa.Table) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -135,58 +158,157 @@ def file_system(path: str, option: str) -> FileSystem:
 
 
 class Target:
-    """One output folder: what lies there, a stage beside it, and the swap."""
+    """One output folder: what lies there, a stage beside it that outlives a killed run, and the swap.
+
+    Of all runs with the same target, one at a time holds the lease on the stage.
+    """
 
     def __init__(self, path: str, option: str, overwrite: bool) -> None:
         """Raises Mistake if the folder exists and may not be replaced, is a file, or its parent can't be written."""
-        self.option = option
+        self.option, self.given, self.overwrite = option, path, overwrite
         self.fs = file_system(path, option)
         self.path = self.fs.root.rstrip("/")
         self.parent, self.name = posixpath.split(self.path)
         if not self.name or not self.parent:
             raise Mistake(f"{option} {path} is no folder of its own: give a path below it")
-        if self.fs.exists(self.path):
-            if not self.fs.is_dir(self.path):
-                raise Mistake(f"{option} {path} is a file: give a folder")
-            if not overwrite:
-                raise Mistake(f"{option} {path} exists: give --overwrite to replace it, or another path")
-        self.stage = f"{self.parent}/.{self.name}.stage-{uuid.uuid4().hex[:12]}"
+        self.place = f"{self.parent}/.{self.name}.stage"
+        if self.fs.exists(self.path) and not self.fs.is_dir(self.path):
+            raise Mistake(f"{option} {path} is a file: give a folder")
+        if os.path.ismount(plain_path(self.path)):
+            raise Mistake(f"{option} {path} is a mount point, which can't be renamed: give a folder in it")
+        if not self.fs.exists(self.place):  # else a run that was killed may have put there what lies in the target
+            self._refuse_existing()
 
     @contextmanager
-    def staged(self) -> Iterator[str]:
-        """The stage folder, removed at the end whatever happens, with the folders made for it that are empty then."""
-        made: list[str] = []
+    def staged(self, key: str = "") -> Iterator[str]:
+        """The stage: a folder whose finished steps a later run with the same key finds, if this one is killed or fails.
+
+        It is removed at the end, and after a Mistake, too many rejects and Ctrl-C, with the folders made for it that
+        are empty then; without a key always. Raises Mistake if another run has the target, or it can't be written.
+        """
+        made = [self.place]
         try:
-            made = self.fs.missing(self.stage)
-            self.fs.mkdirs(self.stage)
+            made += self.fs.missing(self.place)
+            self.fs.mkdirs(self.place)
+            self.lease = Lease(self.fs, self.place, self.option)
         except Exception as error:
             with suppress(Exception):
-                self._remove(made)
+                self._delete_empty(made)
+            if isinstance(error, Mistake):
+                raise
             raise Mistake(f"{self.option}: cannot write beside {self.path} ({reason(error)})") from None
+        self.stage = f"{self.place}/{key or self.lease.run}"
+        keep = True
         try:
+            self._restore()
+            if not self.swapped():
+                self._refuse_existing()
+            if self._clean():
+                log.info("%s: what an earlier run left unfinished is deleted", self.option)
+            self.fs.mkdirs(self.stage)
+            keep = False
             yield self.stage
+        except (Mistake, TooManyRejects):
+            raise
+        except Exception:
+            keep = bool(key)
+            raise
         finally:
-            self._remove(made)
+            self._leave(made, keep)
 
-    def _remove(self, made: list[str]) -> None:
-        self.fs.delete(self.stage)
-        for folder in made:
-            self.fs.delete_empty(folder)
+    @contextmanager
+    def step(self, name: str) -> Iterator[str]:
+        """A folder to be made and filled, which becomes `name` in the stage if the block ends well: never half."""
+        folder = f"{self.place}/run-{self.lease.run}/{name}"
+        yield folder
+        self.lease.check()
+        self.fs.delete(f"{self.stage}/{name}")
+        self.fs.rename(folder, f"{self.stage}/{name}")
+
+    def find(self, name: str) -> str | None:
+        """Where the finished step `name` is: in the stage, or in the target's place already; None if nowhere."""
+        staged = f"{self.stage}/{name}"
+        if self.fs.exists(staged):
+            return staged
+        return self.path if self.swapped() == name else None
+
+    def swapped(self) -> str | None:
+        """The step that lies in the target's place, if a run of this key put it there and nothing has changed it."""
+        if not self.fs.exists(self.path):
+            return None
+        mark = f".swapped-{self.fs.modified(self.path)}"
+        return next((name.removesuffix(mark) for name in self.fs.names(self.stage) if name.endswith(mark)), None)
 
     def swap(self, folder: str) -> None:
-        """Put `folder`, in the stage, in the target's place: two renames, then the old one is deleted."""
-        old = f"{self.parent}/.{self.name}.old-{self.stage.rsplit('-', 1)[1]}"
+        """Put `folder`, a step in the stage, in the target's place: two renames, then the old one is deleted."""
+        self.lease.check()
+        if self.find(folder.rsplit("/", 1)[1]) == self.path:
+            return
+        if not self.overwrite and self.fs.exists(self.path):
+            raise FileExistsError(f"{self.option} {self.given} was made by another program: give --overwrite")
+        self.fs.mkdirs(f"{folder}.swapped-{self.fs.modified(folder)}")
+        old = f"{self.parent}/.{self.name}.old-{self.lease.run}"
         replaces = self.fs.exists(self.path)
         if replaces:
             self.fs.rename(self.path, old)
         try:
             self.fs.rename(folder, self.path)
         except BaseException:
-            if replaces:
+            if replaces and not self.fs.exists(self.path):
                 self.fs.rename(old, self.path)
             raise
         if replaces:
-            self.fs.delete(old)
+            self._discard(old)
+
+    def _refuse_existing(self) -> None:
+        if not self.overwrite and self.fs.exists(self.path):
+            raise Mistake(f"{self.option} {self.given} exists: give --overwrite to replace it, or another path")
+
+    def _restore(self) -> None:
+        """What runs that were killed in a swap left: the old one goes back if the new one is not there, else away."""
+        old = re.compile(rf"\.{re.escape(self.name)}\.old-[0-9a-f]{{12}}")
+        for name in filter(old.fullmatch, self.fs.names(self.parent)):
+            if self.fs.exists(self.path):
+                self._discard(f"{self.parent}/{name}")
+            else:
+                self.fs.rename(f"{self.parent}/{name}", self.path)
+
+    def _discard(self, folder: str) -> None:
+        """Delete a folder, out of sight first: half of it must never be taken for an output or a stage."""
+        gone = f"{self.place}/gone-{self.lease.run}"
+        self.fs.rename(folder, gone)
+        self.fs.delete(gone)
+
+    def _clean(self) -> list[str]:
+        """Delete all beside the stage's finished steps but leases; returns what that was."""
+        kept = self.stage.rsplit("/", 1)[1]
+        names = [name for name in self.fs.names(self.place) if name != kept and not name.startswith(PREFIX)]
+        for name in names:
+            self.fs.delete(f"{self.place}/{name}")
+        return names
+
+    def _leave(self, made: list[str], keep: bool) -> None:
+        """Give up the lease; of the stage stay the finished steps if they are to be kept, else nothing."""
+        self.lease.stop()
+        try:
+            if self.lease.held():
+                if self.fs.exists(self.stage) and not (keep and self.fs.names(self.stage)):
+                    self._discard(self.stage)
+                self._clean()
+                self.lease.release()
+            self._delete_empty(made)
+        except Exception as error:  # Java may be gone, or a disk broken: a later run cleans up
+            log.warning("%s: the stage %s could not be removed: %s", self.option, self.place, reason(error))
+
+    def _delete_empty(self, folders: list[str]) -> None:
+        for folder in folders:
+            self.fs.delete_empty(folder)
+
+
+def run_key(options: dict[str, object], *parts: str) -> str:
+    """A name for all that decides what a run writes: options, code, and what else is given."""
+    settings = sorted((name, repr(value)) for name, value in options.items() if name != "overwrite")
+    return hashlib.blake2b(repr((settings, digest(ROOT), parts)).encode(), digest_size=8).hexdigest()
 
 
 def write_cells(cells: DataFrame, folder: str, append: bool = False) -> None:

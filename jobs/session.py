@@ -157,6 +157,19 @@ def interrupt_in_python(spark: SparkSession) -> None:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C in the block: from there on the job is done, and its results belong together."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def no_task_left(spark: SparkSession, patience: float = 10) -> Iterator[None]:
     """If the block fails, cancel its jobs and wait for their tasks, which would write into what is deleted next."""
     try:

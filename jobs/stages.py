@@ -1,7 +1,8 @@
-"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
+"""The three steps of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
 count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
-first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts.
+first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts. Each
+takes what an earlier run finished, if the target has it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.corpus import Corpus
-from jobs.explode import join_vocabulary, sum_terms
-from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
-from jobs.schemas import features_schema
-from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
+from jobs.explode import FREQUENT, exploded, join_vocabulary, sum_terms, write_vocabulary
+from jobs.outputs import FileSystem, Target, add_up, move_parquet, read_parquet, write_cells
+from jobs.schemas import check, features_schema, tokens_schema
+from jobs.session import Mistake, app_folder, log, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import (
     BLOCK_COLUMNS,
     CELLS,
@@ -27,12 +29,13 @@ from jobs.workers import (
     DEALT_COLUMNS,
     FEATURE_STATS,
     FIRST_TERMS,
+    HASH_PARTS,
     SHARDS,
     unpack_counts,
 )
 from models.counts import join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
-from udfs.records import plain_path
+from udfs.records import REJECTS, plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
 JOINED_ROWS = 1 << 16  # joined entries that go to a worker at once
@@ -55,27 +58,67 @@ def load_model(fs: FileSystem) -> FeatureModel:
 
 
 def count(
-    spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus, explode: bool = False, tokens: bool = False
+    spark: SparkSession,
+    output: Target,
+    config: FeatureConfig,
+    corpus: Corpus,
+    explode: bool = False,
+    tokens: bool = False,
 ) -> dict[str, int]:
-    """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS.
+    """Parse and count the corpus into the stage's count/ (blocks, dealt, stats, _rejects); the sums of COUNT_STATS.
 
     explode: terms are summed by Spark, for the transform of the same name. tokens: the blocks hold TOKENS, too.
     """
-    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), explode, tokens)
-    write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
-    if explode:
-        sum_terms(spark, folder)
-    return add_up(spark, f"{folder}/count", COUNT_STATS)
+    if not is_counted(output):
+        with output.step("count") as folder:
+            worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), explode, tokens)
+            write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
+            if explode:
+                sum_terms(spark, folder)
+            if not move_parquet(output.fs, f"{folder}/kind=rejects", f"{folder}/_rejects"):
+                output.fs.write_parquet(f"{folder}/_rejects/part-empty.parquet", REJECTS.empty_table())
+    return add_up(spark, f"{output.stage}/count", COUNT_STATS)
+
+
+def is_counted(output: Target) -> bool:
+    """Whether the stage's count/ is whole: the last thing that transform does is to take the rejects out of it."""
+    return bool(output.find("count/_rejects") or output.find("output"))
+
+
+def tell_finished(output: Target, model: Target | None, tokens: Target | None) -> None:
+    """Log which steps an earlier run finished, so that this one need not."""
+    found = {
+        "count": is_counted(output),
+        "fit": model and model.find("model"),
+        "tokens": tokens and tokens.find("tokens"),
+        "transform": output.find("output"),
+    }
+    names = [name for name, is_finished in found.items() if is_finished]
+    if names:
+        log.info("continues after %s, finished by an earlier run", ", ".join(names))
 
 
 def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
     """The most frequent reasons for the rejects in `folder`/count, as one line."""
-    rejects = read_parquet(spark, f"{folder}/count/kind=rejects").where("kind = 'reject'")
+    rejects = read_parquet(spark, f"{folder}/count/_rejects").where("kind = 'reject'")
     rows = rejects.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(most).collect()
     return "; ".join(f"{row['count']} x {row['reason']}" for row in rows)
 
 
-def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
+def fit(
+    spark: SparkSession, output: Target, target: Target, config: FeatureConfig, stats: dict[str, int]
+) -> FeatureModel:
+    """The model of the blocks in output's stage, which goes to the stage of its own target, as model/."""
+    if found := target.find("model"):
+        return load_model(FileSystem(found))
+    model = fit_counts(spark, output.stage, config, stats)
+    with target.step("model") as folder, tempfile.TemporaryDirectory() as scratch:
+        model.save(Path(scratch) / "model")
+        target.fs.upload(Path(scratch) / "model", folder)
+    return model
+
+
+def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
     """The model of the blocks in `folder`/count.
 
     stats: documents, tokens and dealt_terms of the count. The driver holds few more terms than are chosen. Raises
@@ -108,36 +151,81 @@ def shard_share(most: int) -> int:
 
 
 def transform(
-    spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus, explode: bool = False
-) -> dict[str, int]:
-    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS.
+    spark: SparkSession, output: Target, model: FeatureModel, corpus: Corpus, counted: dict[str, int], explode: bool
+) -> dict[str, Any]:
+    """Weigh the blocks in the stage into its output/, verified, with rejects and manifest; returns the manifest.
 
     explode: the vocabulary is joined, not looked up by each worker.
     """
-    blocks = _blocks(spark, folder, corpus)
-    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
-    if explode:
-        rows = join_vocabulary(spark, folder, model, blocks.select("block", "documents", "hashes", "repeats"))
-        worker = on_workers(spark, "write_joined", model.config.to_json(), model.mean_length, schema)
-        with rows_per_batch(spark, JOINED_ROWS):
-            write_cells(rows.mapInArrow(worker, CELLS), f"{folder}/features")
-        return add_up(spark, f"{folder}/features", FEATURE_STATS)
+    if found := output.find("output"):
+        return dict(output.fs.read_json(f"{found}/_manifest.json"))
+    with output.step("output") as folder:
+        cells = f"{folder}-cells"
+        write = write_joined if explode else write_features
+        written = write(spark, output.stage, cells, model, corpus)
+        move_parquet(output.fs, f"{cells}/kind=features", folder)
+        rows = read_parquet(spark, folder)
+        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        if not rows.count() == written["documents"] == counted["documents"]:
+            raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
+        manifest = manifest_of(model, counted, written)
+        output.fs.write_json(f"{folder}/_manifest.json", manifest)
+        output.lease.check()
+        output.fs.rename(f"{output.stage}/count/_rejects", f"{folder}/_rejects")
+    return manifest
+
+
+def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, Any]:
+    """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
+    names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
+    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
+    return {
+        **{name: counted[name] for name in names},
+        "terms": len(model.terms),
+        "entries": written["entries"],
+        "empty": written["empty"],
+        "model_id": model.id,
+        "content_hash": f"{content:032x}",
+    }
+
+
+def write_features(spark: SparkSession, stage: str, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
+    """Weigh the blocks in `stage`/count into the cells of `folder`; returns the sums of FEATURE_STATS."""
     vocabulary = app_folder() / f"vocabulary-{model.id}.table"
     model.table.save(vocabulary)
+    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
         settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema)
         worker = on_workers(spark, "write_features", *settings)
-        columns = blocks.select("terms", "documents", "hashes", "repeats")
-        write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
-    return add_up(spark, f"{folder}/features", FEATURE_STATS)
+        columns = _blocks(spark, stage, corpus).select("terms", "documents", "hashes", "repeats")
+        write_cells(columns.mapInArrow(worker, CELLS), folder)
+    return add_up(spark, folder, FEATURE_STATS)
 
 
-def keep_tokens(spark: SparkSession, folder: str, target: str, corpus: Corpus) -> None:
-    """Write the TOKENS that count put into the blocks of `folder`/count to `target`/cells."""
-    columns = _blocks(spark, folder, corpus).select("tokens", "documents", "hashes", "repeats")
-    with rows_per_batch(spark, 1):
-        write_cells(columns.mapInArrow(on_workers(spark, "write_tokens"), CELLS), f"{target}/cells")
+def write_joined(spark: SparkSession, stage: str, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
+    """What write_features does, by a join of the terms in `stage`/count with the vocabulary."""
+    write_vocabulary(model, f"{folder}-vocabulary.parquet", FREQUENT)
+    blocks = _blocks(spark, stage, corpus).select("block", "documents", "hashes", "repeats")
+    rows = join_vocabulary(
+        exploded(spark, f"{stage}/count"), read_parquet(spark, f"{folder}-vocabulary.parquet"), blocks, model
+    )
+    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
+    with rows_per_batch(spark, JOINED_ROWS):
+        worker = on_workers(spark, "write_joined", model.config.to_json(), model.mean_length, schema)
+        write_cells(rows.mapInArrow(worker, CELLS), folder)
+    return add_up(spark, folder, FEATURE_STATS)
+
+
+def keep_tokens(spark: SparkSession, output: Target, target: Target, corpus: Corpus) -> None:
+    """Write the TOKENS that count put into the blocks of output's stage as tokens/ to the stage of their own target."""
+    if target.find("tokens"):
+        return
+    with target.step("tokens") as folder, rows_per_batch(spark, 1):
+        columns = _blocks(spark, output.stage, corpus).select("tokens", "documents", "hashes", "repeats")
+        write_cells(columns.mapInArrow(on_workers(spark, "write_tokens"), CELLS), f"{folder}-cells")
+        move_parquet(target.fs, f"{folder}-cells/kind=tokens", folder)
+        check(read_parquet(spark, folder), tokens_schema(corpus.id_type))
 
 
 def _blocks(spark: SparkSession, folder: str, corpus: Corpus) -> DataFrame:

@@ -1035,7 +1035,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_pat
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: [*tmp_path.glob(".out.stage-*/count/_temporary/0/_temporary/*/kind=blocks/*")])
+    wait_until(lambda: [*tmp_path.glob(".out.stage/run-*/count/_temporary/0/_temporary/*/kind=blocks/*")])
     if whole_group:
         os.killpg(job.pid, signal.SIGINT)
     else:

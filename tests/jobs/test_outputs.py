@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.outputs import FileSystem, Target, move_parquet, refuse_overlap
-from jobs.session import Mistake
+from jobs.session import Mistake, TooManyRejects
+from udfs.records import plain_path
 
 
 def fill(folder: Path, text: str) -> Path:
@@ -26,7 +27,8 @@ def tree(folder: Path) -> dict[str, str]:
 def test_a_stage_lies_beside_its_target_and_is_removed_whatever_happens(spark: Any, tmp_path: Path) -> None:
     target = Target(str(tmp_path / "deep/out"), "--output", False)
     with target.staged() as stage:
-        assert [path.name for path in (tmp_path / "deep").iterdir()] == [stage.rsplit("/", 1)[1]]
+        assert stage.startswith(f"file:{tmp_path}/deep/.out.stage/")
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == [".out.stage"]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(KeyboardInterrupt), target.staged():
         raise KeyboardInterrupt
@@ -59,8 +61,7 @@ def test_a_swap_puts_the_new_in_the_place_of_the_old(name: str, spark: Any, tmp_
     for text in ("first", "second"):
         target = Target(str(tmp_path / name), "--output", True)
         with target.staged() as stage:
-            staged = tmp_path / stage.rsplit("/", 1)[1]
-            fill(staged / "new", text)
+            fill(Path(plain_path(stage)) / "new", text)
             target.swap(f"{stage}/new")
         assert tree(tmp_path) == {f"{name}/data": text}
 
@@ -74,19 +75,107 @@ def test_a_swap_that_fails_puts_the_old_back(spark: Any, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_run_that_was_first_is_not_moved_into(spark: Any, tmp_path: Path) -> None:
-    """Two runs start on a free path: the second to finish replaces the first's whole, and never lies inside it."""
+def test_a_run_that_was_first_is_not_replaced(spark: Any, tmp_path: Path) -> None:
+    """Two runs start on a free path: the second is told when it is its turn."""
     one, two = (Target(str(tmp_path / "out"), "--output", False) for _ in range(2))
-    for target, text in ((one, "one"), (two, "two")):
-        with target.staged() as stage:
-            fill(tmp_path / stage.rsplit("/", 1)[1] / "new", text)
+    with one.staged() as stage:
+        fill(Path(plain_path(stage)) / "new", "one")
+        one.swap(f"{stage}/new")
+    with pytest.raises(Mistake, match=r"--output .*/out exists"), two.staged():
+        pass
+    assert tree(tmp_path) == {"out/data": "one"}
+
+
+def run(
+    target: Target,
+    text: str,
+    key: str = "",
+    swap: bool = True,
+    fails: BaseException | None = None,
+    meanwhile: Any = None,
+) -> None:
+    """A job of one step, which may fail at its end."""
+    with target.staged(key) as stage:
+        if not target.find("new"):
+            with target.step("new") as folder:
+                fill(Path(plain_path(folder)), text)
+        if meanwhile:
+            meanwhile()
+        if swap:
             target.swap(f"{stage}/new")
-    assert tree(tmp_path) == {"out/data": "two"}
+        if fails:
+            raise fails
 
 
-def test_two_runs_never_share_a_stage(spark: Any, tmp_path: Path) -> None:
-    stages = {Target(str(tmp_path / "out"), "--output", False).stage for _ in range(5)}
-    assert len(stages) == 5
+def test_what_another_program_put_there_meanwhile_is_not_replaced(spark: Any, tmp_path: Path) -> None:
+    target = Target(str(tmp_path / "out"), "--output", False)
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        run(target, "ours", meanwhile=lambda: fill(tmp_path / "out", "theirs"))
+    assert tree(tmp_path) == {"out/data": "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"), [(OSError, True), (Mistake, False), (TooManyRejects, False), (KeyboardInterrupt, False)]
+)
+def test_what_is_finished_is_kept_for_the_same_run_after_a_failure(
+    error: type[BaseException], kept: bool, spark: Any, tmp_path: Path
+) -> None:
+    target = Target(str(tmp_path / "out"), "--output", False)
+
+    def fail_in_a_step() -> None:
+        with target.step("half") as folder:
+            fill(Path(plain_path(folder)), "half")
+            raise error
+
+    with pytest.raises(error):
+        run(target, "first", "key", meanwhile=fail_in_a_step)
+    assert tree(tmp_path) == ({".out.stage/key/new/data": "first"} if kept else {})
+    run(target, "second", "key")
+    assert tree(tmp_path) == {"out/data": "first" if kept else "second"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("key", "left"), [("key", 1), ("", 0)])
+def test_what_a_run_with_another_key_or_without_one_left_is_deleted(
+    key: str, left: int, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    target = Target(str(tmp_path / "out"), "--output", False)
+    with pytest.raises(OSError, match="full"):
+        run(target, "first", key, swap=False, fails=OSError("full"))
+    assert len(list(tmp_path.iterdir())) == left
+    seen: list[dict[str, str]] = []
+    run(target, "second", "other", meanwhile=lambda: seen.append(tree(tmp_path)))
+    assert seen == [{".out.stage/other/new/data": "second"}]
+    assert caplog.messages == ["--output: what an earlier run left unfinished is deleted"] * left
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_old_output_comes_back_if_the_new_one_is_not_there(is_there: bool, spark: Any, tmp_path: Path) -> None:
+    """As a run that was killed in a swap leaves it; what only looks like it stays."""
+    fill(tmp_path / ".out.old-0123456789ab", "old")
+    fill(tmp_path / ".out.old-mine", "mine")
+    fill(tmp_path / ".out.old-x.old-0123456789ab", "of out.old-x")
+    if is_there:
+        fill(tmp_path / "out", "new")
+    others = {".out.old-mine/data": "mine", ".out.old-x.old-0123456789ab/data": "of out.old-x"}
+    with Target(str(tmp_path / "out"), "--output", True).staged():
+        assert tree(tmp_path) == {"out/data": "new" if is_there else "old"} | others
+    assert tree(tmp_path) == {"out/data": "new" if is_there else "old"} | others
+
+
+def test_what_a_run_swapped_before_it_failed_is_its_own_until_it_is_changed(spark: Any, tmp_path: Path) -> None:
+    """A model that is in place, and an output that is not: the rerun goes on, also without --overwrite."""
+    for text in ("first", "second", "third"):
+        target = Target(str(tmp_path / "model"), "--model", False)
+        with pytest.raises(OSError, match="cannot rename"):
+            run(target, text, "key", fails=OSError("cannot rename output"))
+        assert tree(tmp_path) == {"model/data": "first"}
+        assert target.find("new") == target.path
+    (tmp_path / "model/more").write_text("changed")
+    with pytest.raises(Mistake, match="--overwrite"):
+        run(target, "fourth", "key")
+    assert tree(tmp_path) == {"model/data": "first"}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -103,8 +192,8 @@ def test_a_folder_that_exists_needs_overwrite(spark: Any, tmp_path: Path) -> Non
     Target(str(tmp_path / "out"), "--model", True)
 
 
-@pytest.mark.parametrize("path", ["/", "file:///"])
-def test_the_root_is_no_target(path: str, spark: Any) -> None:
+@pytest.mark.parametrize("path", ["/", "file:///", "/proc"])
+def test_a_root_is_no_target(path: str, spark: Any) -> None:
     with pytest.raises(Mistake, match="--output"):
         Target(path, "--output", True)
 
@@ -132,7 +221,8 @@ def test_names_and_files_of_a_folder(spark: Any, tmp_path: Path) -> None:
     fs = FileSystem(str(tmp_path))
     assert fs.names(str(tmp_path / "x")) == ["y"]
     assert fs.names(str(tmp_path / "absent")) == []
-    assert [(name.rsplit("/", 2)[1:], size) for name, size in fs.files(str(tmp_path))] == [(["y", "data"], 4)]
+    at = int((tmp_path / "x/y/data").stat().st_mtime * 1000)
+    assert [(name.rsplit("/", 2)[1:], *rest) for name, *rest in fs.files(str(tmp_path))] == [(["y", "data"], 4, at)]
     assert fs.is_dir(str(tmp_path / "x"))
     assert not fs.is_dir(str(tmp_path / "x/y/data"))
     assert not fs.is_dir(str(tmp_path / "absent"))
