@@ -29,9 +29,9 @@ from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
-from jobs.stages import count, fit, load_model, reject_reasons, transform
+from jobs.stages import count, fit, keep_counts, load_model, reject_reasons, transform
 from jobs.summary import summary
-from jobs.workers import HASH_PARTS
+from jobs.workers import hash_of
 from models.features import FeatureModel
 from udfs.records import REJECTS
 
@@ -66,6 +66,8 @@ def main(arguments: list[str]) -> None:
         if model is None:
             with progress(spark, "fit", counted["documents"]):
                 model = fit(spark, stage, config, counted)
+                if options.keep_counts:
+                    model.counts = keep_counts(spark, stage, f"{model_stage}/kept", config, counted)
         with progress(spark, "transform", counted["documents"]):
             written = transform(spark, stage, model, corpus)
 
@@ -83,7 +85,9 @@ def main(arguments: list[str]) -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 model.save(Path(scratch) / "model")
                 model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
-                model_target.swap(f"{model_stage}/model")
+            if options.keep_counts:
+                move_parquet(model_target.fs, f"{model_stage}/kept/kind=counts", f"{model_stage}/model/counts")
+            model_target.swap(f"{model_stage}/model")
         output.swap(features)
     print(summary(spark, output.path, options, model, manifest))
 
@@ -100,14 +104,13 @@ def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str
 def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, int | str]:
     """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
     names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
-    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
     return {
         **{name: counted[name] for name in names},
         "terms": len(model.terms),
         "entries": written["entries"],
         "empty": written["empty"],
         "model_id": model.id,
-        "content_hash": f"{content:032x}",
+        "content_hash": hash_of(written),
     }
 
 

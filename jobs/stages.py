@@ -26,30 +26,32 @@ from jobs.workers import (
     DEALT_COLUMNS,
     FEATURE_STATS,
     FIRST_TERMS,
-    SHARDS,
+    KEPT_STATS,
+    hash_of,
     unpack_counts,
 )
-from models.counts import join_counts
+from models.counts import SHARDS, join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
+from models.kept import KeptCounts
 from udfs.records import plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
 SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 
 
-def load_model(fs: FileSystem) -> FeatureModel:
-    """The model in a folder of any file system; raises Mistake if it is none."""
+def load_model(fs: FileSystem, option: str = "--apply") -> FeatureModel:
+    """The model in a folder of any file system, its kept counts left there; raises Mistake if it is none."""
     path = plain_path(fs.root)
     missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
     if missing:
-        raise Mistake(f"--apply {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
+        raise Mistake(f"{option} {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
     with tempfile.TemporaryDirectory() as scratch:
         for name in MODEL_FILES:
             fs.download(f"{fs.root}/{name}", Path(scratch) / name)
         try:
             return FeatureModel.load(scratch)
         except ValueError as error:
-            raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
+            raise Mistake(f"{option} {path}: {str(error).replace(scratch, path)}") from None
 
 
 def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
@@ -75,8 +77,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    dealt = read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+    dealt = _dealt(spark, folder, stats)
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -84,12 +85,29 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
             rows = dealt.mapInArrow(worker, FIRST_TERMS).collect()
         counts = join_counts([unpack_counts(pa.scalar(bytes(row.terms))) for row in rows])
         with mistakes():
-            chosen = select(counts, config, n)
+            chosen = select([counts], config, n)
         # A shard whose last term was not chosen has no more to give.
         lasts = pa.array([row.last for row in rows if row.last is not None], pa.large_string())
         if most is None or not pc.any(pc.is_in(lasts, chosen.terms)).as_py():
             return FeatureModel.of_counts(config, chosen, n, stats["tokens"])
         most *= 4
+
+
+def _dealt(spark: SparkSession, folder: str, stats: dict[str, int]) -> DataFrame:
+    """The dealt terms in `folder`/count, all of a shard in one task."""
+    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
+    return read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+
+
+def keep_counts(
+    spark: SparkSession, folder: str, target: str, config: FeatureConfig, stats: dict[str, int]
+) -> KeptCounts:
+    """Write all terms of the count in `folder` to `target`/kind=counts; what the model's manifest says of them."""
+    with rows_per_batch(spark, SHARD_ROWS):
+        terms = _dealt(spark, folder, stats).mapInArrow(on_workers(spark, "keep_counts"), CELLS)
+        write_cells(terms, target)
+    kept = add_up(spark, target, KEPT_STATS)
+    return KeptCounts(config, stats["documents"], stats["tokens"], SHARDS, kept["terms"], hash_of(kept), None)
 
 
 def shard_share(most: int) -> int:
