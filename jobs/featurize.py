@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
             )
         if model_target:
             with progress(spark, "fit", counted["documents"]):
-                model = fit(spark, output, model_target, config, counted)
+                model = fit(spark, output, model_target, config, counted, options.keep_counts)
         assert model is not None  # --model or --apply
         if tokens_target:
             with progress(spark, "tokens", counted["documents"]):

@@ -72,7 +72,7 @@ ngram_range.__name__, df_limit.__name__, how_many.__name__ = "MIN,MAX", "number 
 percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB"
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as every other mistake is said."""
 
     def error(self, message: str) -> NoReturn:
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """All options. Those that shape the model default to None, so that --apply can refuse them."""
-    p = _Parser(
+    p = Parser(
         "featurize.py", description="Text to sparse features, and the model that gives them.", allow_abbrev=False
     )
     p.add_argument("--input", required=True, metavar="PATH", help="a file or folder, taken literally")
@@ -94,6 +94,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
     p.add_argument("--overwrite", action="store_true", help="replace --output, --model and --tokens if they exist")
+    p.add_argument(
+        "--keep-counts", action="store_true", default=None, help="keep every term's counts in --model, to merge models"
+    )
     p.add_argument(
         "--format",
         choices=FORMATS,
@@ -154,7 +157,7 @@ def check_options(options: argparse.Namespace) -> None:
     if empty:
         raise Mistake(f"--{empty[0].replace('_', '-')} is empty: give a value, or leave the option out")
     if options.apply:
-        fitting = [name for name in ("model", *FITTING) if getattr(options, name) is not None]
+        fitting = [name for name in ("model", "keep_counts", *FITTING) if getattr(options, name) is not None]
         if fitting:
             names = ", ".join("--" + name.replace("_", "-") for name in fitting)
             raise Mistake(f"--apply uses a model as it is: leave out {names}")

@@ -29,12 +29,13 @@ from jobs.workers import (
     DEALT_COLUMNS,
     FEATURE_STATS,
     FIRST_TERMS,
-    HASH_PARTS,
-    SHARDS,
+    KEPT_STATS,
+    hash_of,
     unpack_counts,
 )
-from models.counts import join_counts
+from models.counts import SHARDS, join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
+from models.kept import KeptCounts
 from udfs.records import REJECTS, plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
@@ -42,19 +43,19 @@ JOINED_ROWS = 1 << 16  # joined entries that go to a worker at once
 SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 
 
-def load_model(fs: FileSystem) -> FeatureModel:
-    """The model in a folder of any file system; raises Mistake if it is none."""
+def load_model(fs: FileSystem, option: str = "--apply") -> FeatureModel:
+    """The model in a folder of any file system, its kept counts left there; raises Mistake if it is none."""
     path = plain_path(fs.root)
     missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
     if missing:
-        raise Mistake(f"--apply {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
+        raise Mistake(f"{option} {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
     with tempfile.TemporaryDirectory() as scratch:
         for name in MODEL_FILES:
             fs.download(f"{fs.root}/{name}", Path(scratch) / name)
         try:
             return FeatureModel.load(scratch)
         except ValueError as error:
-            raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
+            raise Mistake(f"{option} {path}: {str(error).replace(scratch, path)}") from None
 
 
 def count(
@@ -62,8 +63,8 @@ def count(
     output: Target,
     config: FeatureConfig,
     corpus: Corpus,
-    explode: bool = False,
-    tokens: bool = False,
+    explode: bool,
+    tokens: bool,
 ) -> dict[str, int]:
     """Parse and count the corpus into the stage's count/ (blocks, dealt, stats, _rejects); the sums of COUNT_STATS.
 
@@ -106,15 +107,27 @@ def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
 
 
 def fit(
-    spark: SparkSession, output: Target, target: Target, config: FeatureConfig, stats: dict[str, int]
+    spark: SparkSession,
+    output: Target,
+    target: Target,
+    config: FeatureConfig,
+    stats: dict[str, int],
+    with_counts: bool,
 ) -> FeatureModel:
-    """The model of the blocks in output's stage, which goes to the stage of its own target, as model/."""
+    """The model of the blocks in output's stage, which goes to the stage of its own target, as model/.
+
+    with_counts: the model's folder holds the counts of all terms.
+    """
     if found := target.find("model"):
         return load_model(FileSystem(found))
     model = fit_counts(spark, output.stage, config, stats)
     with target.step("model") as folder, tempfile.TemporaryDirectory() as scratch:
+        if with_counts:
+            model.counts = keep_counts(spark, output.stage, f"{folder}-counts", config, stats)
         model.save(Path(scratch) / "model")
         target.fs.upload(Path(scratch) / "model", folder)
+        if with_counts:
+            move_parquet(target.fs, f"{folder}-counts/kind=counts", f"{folder}/counts")
     return model
 
 
@@ -127,8 +140,7 @@ def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: d
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    dealt = read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+    dealt = _dealt(spark, folder, stats)
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -136,12 +148,29 @@ def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: d
             rows = dealt.mapInArrow(worker, FIRST_TERMS).collect()
         counts = join_counts([unpack_counts(pa.scalar(bytes(row.terms))) for row in rows])
         with mistakes():
-            chosen = select(counts, config, n)
+            chosen = select([counts], config, n)
         # A shard whose last term was not chosen has no more to give.
         lasts = pa.array([row.last for row in rows if row.last is not None], pa.large_string())
         if most is None or not pc.any(pc.is_in(lasts, chosen.terms)).as_py():
             return FeatureModel.of_counts(config, chosen, n, stats["tokens"])
         most *= 4
+
+
+def _dealt(spark: SparkSession, folder: str, stats: dict[str, int]) -> DataFrame:
+    """The dealt terms in `folder`/count, all of a shard in one task."""
+    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
+    return read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+
+
+def keep_counts(
+    spark: SparkSession, folder: str, target: str, config: FeatureConfig, stats: dict[str, int]
+) -> KeptCounts:
+    """Write all terms of the count in `folder` to `target`/kind=counts; what the model's manifest says of them."""
+    with rows_per_batch(spark, SHARD_ROWS):
+        terms = _dealt(spark, folder, stats).mapInArrow(on_workers(spark, "keep_counts"), CELLS)
+        write_cells(terms, target)
+    kept = add_up(spark, target, KEPT_STATS)
+    return KeptCounts(config, stats["documents"], stats["tokens"], SHARDS, kept["terms"], hash_of(kept), None)
 
 
 def shard_share(most: int) -> int:
@@ -178,14 +207,13 @@ def transform(
 def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str, int]) -> dict[str, Any]:
     """What _manifest.json says: counts of committed rows, the model's id, and the content hash of the rows."""
     names = ("records", "documents", "rejects", "blanks", "repaired", "tokens")
-    content = sum(written[name] << 32 * part for part, name in enumerate(HASH_PARTS)) % (1 << 128)
     return {
         **{name: counted[name] for name in names},
         "terms": len(model.terms),
         "entries": written["entries"],
         "empty": written["empty"],
         "model_id": model.id,
-        "content_hash": f"{content:032x}",
+        "content_hash": hash_of(written),
     }
 
 

@@ -50,17 +50,42 @@ def summary(
     lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
     if manifest["rejects"] or manifest["repaired"]:
         lines.append(f"set aside   {options.output}/_rejects")
-    beside = Path(sys.executable).with_name("spark-submit")
-    submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
-    script = os.path.relpath(sys.argv[0])
     lines += [
         "",
         "next",
-        f"  features of new text    {submit} {script} --input NEW --output NEW_FEATURES --apply {where}",
+        f"  features of new text    {_submit()} --input NEW --output NEW_FEATURES --apply {where}",
         f"  the rows in PySpark     spark.read.parquet({options.output!r})",
         f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]
     return "\n".join(lines)
+
+
+def merged(options: argparse.Namespace, model: FeatureModel) -> str:
+    """The last words of merge_models.py."""
+    terms = model.counts.terms if model.counts else 0
+    without = f"--add {options.output} --subtract MODEL --output {options.output} --overwrite"
+    return "\n".join(
+        [
+            "",
+            f"documents   {model.n:,}",
+            f"tokens      {model.n_tokens:,}, {model.n_tokens / model.n:,.1f} a document",
+            f"vocabulary  {len(model.terms):,} of {terms:,} terms",
+            "",
+            f"model       {options.output} (id {model.id})",
+            "",
+            "next",
+            f"  features of new text    {_submit('featurize.py')} --input NEW --output OUT --apply {options.output}",
+            f"  leave a part out again  {_submit()} {without}",
+        ]
+    )
+
+
+def _submit(name: str | None = None) -> str:
+    """How to submit the script that runs, or the one of this name beside it."""
+    beside = Path(sys.executable).with_name("spark-submit")
+    submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
+    script = Path(sys.argv[0])
+    return f"{submit} {os.path.relpath(script.with_name(name) if name else script)}"
 
 
 def _top_terms(spark: SparkSession, path: str, model: FeatureModel) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.workers import MAGIC, Cells, count, first_terms, unpack_counts, write_features
+from jobs.workers import MAGIC, Cells, count, first_terms, keep_counts, unpack_counts, write_features
 from models.counts import join_counts
 from models.features import FeatureConfig, FeatureModel
 from udfs.records import Layout
@@ -44,6 +44,7 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     counted = files(count(batches, 0, config.to_json(), Layout("text").to_json(), with_tokens=True))
     blocks, dealt = counted["blocks"], counted["dealt"]
     shards = first_terms(iter(dealt.to_batches()), 0, 1, len(text), None)
+    files(keep_counts(iter(dealt.to_batches()), 0))
     terms = join_counts([unpack_counts(shard["terms"][0]) for shard in shards])
     model = FeatureModel.of_counts(config, terms, len(text), 0)
     model.table.save(scratch / "vocabulary.table")

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from models.counts import (
+    SHARDS,
     BlockCounts,
     TermCounts,
     TermTable,
@@ -29,6 +30,7 @@ from models.counts import (
     take_counts,
 )
 from models.features import FeatureConfig, Features, entry_values, weigh
+from models.kept import COUNTS, counts_hash, hex_sum, shard_table
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
 from udfs.records import REJECTS, Layout, one, parse, slices
@@ -37,7 +39,6 @@ from udfs.text import CHARACTERS, tokens
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
 HELD_TERMS = 4 << 20  # of blocks' dictionaries that are added up at once
-SHARDS = 256  # to which terms are dealt by hash: a table of one shard's terms fits into a core's cache
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
@@ -344,6 +345,24 @@ def _stats(stats: dict[str, int]) -> Cells:
     yield from file.close()
 
 
+HASH_PARTS = (
+    "hash_0",
+    "hash_1",
+    "hash_2",
+    "hash_3",
+)  # a sum of hashes, 32 bits at a time, so that sums of it can't overflow
+
+
+def hash_parts(total: int) -> dict[str, int]:
+    """A sum of 128-bit hashes as HASH_PARTS."""
+    return {name: total >> 32 * part & 0xFFFFFFFF for part, name in enumerate(HASH_PARTS)}
+
+
+def hash_of(stats: dict[str, int]) -> str:
+    """The hash, as 32 hex digits, whose parts were added up in `stats`."""
+    return hex_sum(sum(stats[name] << 32 * part for part, name in enumerate(HASH_PARTS)))
+
+
 # -- terms: shards -> the corpus's terms with df and cf, or the first of them ----------------------------------------
 
 FIRST_TERMS = "terms binary, last string"
@@ -356,17 +375,38 @@ def first_terms(
 
     A row for each shard: its terms, and the last of them if there were more (so that others might have come next).
     """
-    held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
-    for batch in batches:
-        for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
-            held.setdefault(shard, []).append(cell)
-    for cells in held.values():
-        counts = merge_counts([unpack_counts(cell) for cell in cells])
+    for _, counts in _shards(batches):
         within = np.flatnonzero((counts.df >= low) & (counts.df <= high))
         rows = first_in_order(counts, within, most)
         last = counts.terms[rows[-1]].as_py() if len(rows) < len(within) else None
         columns = [pa.array([pack_counts(take_counts(counts, rows))], pa.binary()), pa.array([last], pa.string())]
         yield pa.RecordBatch.from_arrays(columns, ["terms", "last"])
+
+
+def _shards(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, TermCounts]]:
+    """The sum of each shard's dealt terms."""
+    held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
+    for batch in batches:
+        for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
+            held.setdefault(shard, []).append(cell)
+    for shard, cells in held.items():
+        yield shard, merge_counts([unpack_counts(cell) for cell in cells])
+
+
+KEPT_STATS = ("terms", *HASH_PARTS)
+
+
+def keep_counts(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
+    """Add up the terms of each shard: all of them as COUNTS, a row group for each shard; stats."""
+    file = CellFile("counts", COUNTS)
+    terms = total = 0
+    for shard, counts in _shards(batches):
+        if len(counts.df):
+            yield file.write(shard_table(shard, counts))
+            terms += len(counts.df)
+            total += counts_hash(counts)
+    yield from file.close()
+    yield from _stats({"terms": terms, **hash_parts(total)})
 
 
 # -- repeats: which of equal records without an id is the how many-th ------------------------------------------------
@@ -406,12 +446,6 @@ def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
 
 # -- features: blocks + vocabulary -> features, stats ----------------------------------------------------------------
 
-HASH_PARTS = (
-    "hash_0",
-    "hash_1",
-    "hash_2",
-    "hash_3",
-)  # the content hash, 32 bits at a time, so that sums can't overflow
 FEATURE_STATS = ("documents", "entries", "empty", *HASH_PARTS)
 
 
@@ -509,9 +543,7 @@ def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str) -> 
     if file is None:
         return
     yield from file.close()
-    for part, name in enumerate(HASH_PARTS):
-        stats[name] = total >> 32 * part & 0xFFFFFFFF
-    yield from _stats(stats)
+    yield from _stats({**stats, **hash_parts(total)})
 
 
 # -- tokens: blocks -> TOKENS ------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from udfs.arrays import string_buffers
 from udfs.compiled import kernel
-from udfs.hashing import copy_bytes, hash64, hash_indices, load64, prefetch, same_bytes, word_at
+from udfs.hashing import content_hash, copy_bytes, hash64, hash_indices, load64, prefetch, same_bytes, word_at
 from udfs.text import Spans
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
 _ENTRY = np.uint64(0x00000000FFFFFFFF)
 _SPACE = np.uint8(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+SHARDS = 256  # to which terms are dealt by hash: a table of one shard's terms fits into a core's cache
 U = np.uintp  # an index of this type spares numba's test for negative ones
 _AHEAD = 64  # look-ups under way at once: what they read is seldom in a cache, and asked for before it is needed
 
@@ -581,6 +582,20 @@ def join_counts(parts: list[TermCounts]) -> TermCounts:
 def take_counts(counts: TermCounts, rows: np.ndarray) -> TermCounts:
     """The counts in these rows."""
     return TermCounts(counts.terms.take(pa.array(rows)), counts.df[rows], counts.cf[rows])
+
+
+def sort_counts(counts: TermCounts) -> TermCounts:
+    """The counts in order of code points."""
+    return take_counts(counts, pc.array_sort_indices(counts.terms.cast(pa.large_binary())).to_numpy())
+
+
+def row_hashes(terms: pa.Array, *numbers: np.ndarray) -> np.ndarray:
+    """A 128-bit hash of each term with its numbers (int64[n] each), uint64[n, 2]."""
+    rows = np.concatenate([content_hash(terms).view(np.int64), np.stack(numbers, axis=1).astype(np.int64)], axis=1)
+    joined = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    offsets = np.arange(len(rows) + 1, dtype=np.int64) * (8 * rows.shape[1])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
+    return content_hash(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers))
 
 
 def first_in_order(counts: TermCounts, rows: np.ndarray, most: int | None) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,10 +28,14 @@ from models.counts import (
     first_in_order,
     hash_counts,
     index_terms,
+    join_counts,
     renumber,
+    row_hashes,
+    sort_counts,
     take_counts,
     term_indices,
 )
+from models.kept import KeptCounts, combine
 from udfs.compiled import kernel
 from udfs.hashing import content_hash, hash_sum, murmur128
 from udfs.text import CHARACTERS, TextConfig, spans
@@ -379,7 +383,8 @@ class FeatureModel:
     """A vocabulary with its weights: fitted once, the same features for any text ever after.
 
     terms: large_string[t] in order of code points (a term's rank is its index), df and cf int64[t], idf float64[t];
-    n documents and n_tokens tokens (after stop words) were counted.
+    n documents and n_tokens tokens (after stop words) were counted. counts: those of all terms, also of the ones that
+    the vocabulary leaves out, if they were kept.
     """
 
     def __init__(
@@ -391,9 +396,10 @@ class FeatureModel:
         idf: np.ndarray,
         n: int,
         n_tokens: int,
+        counts: KeptCounts | None = None,
     ) -> None:
         self.config, self.terms, self.df, self.cf, self.idf = config, terms, df, cf, idf
-        self.n, self.n_tokens = n, n_tokens
+        self.n, self.n_tokens, self.counts = n, n_tokens, counts
 
     def __repr__(self) -> str:
         return f"FeatureModel({self.config.features}, {len(self.terms)} terms of {self.n} documents, id {self.id})"
@@ -401,21 +407,53 @@ class FeatureModel:
     @classmethod
     def of_counts(cls, config: FeatureConfig, counts: TermCounts, n: int, n_tokens: int) -> FeatureModel:
         """The model whose vocabulary is all of `counts`, of n documents with n_tokens tokens."""
-        order = pc.array_sort_indices(counts.terms.cast(pa.large_binary()))
-        df, cf = counts.df[order.to_numpy()], counts.cf[order.to_numpy()]
+        ordered = sort_counts(counts)
         form = _idf_form(config)
-        idf = inverse_df(df, n, form) if form else np.ones(len(df), np.float64)
-        return cls(config, counts.terms.take(order), df, cf, idf, n, n_tokens)
+        idf = inverse_df(ordered.df, n, form) if form else np.ones(len(ordered.df), np.float64)
+        return cls(config, ordered.terms, ordered.df, ordered.cf, idf, n, n_tokens)
 
     @classmethod
-    def fit(cls, text: pa.Array, config: FeatureConfig | None = None) -> FeatureModel:
-        """Fit on documents in memory (string[n]); raises ValueError if there are none or no term is left."""
+    def fit(cls, text: pa.Array, config: FeatureConfig | None = None, keep_counts: bool = False) -> FeatureModel:
+        """Fit on documents in memory (string[n]); raises ValueError if there are none or no term is left.
+
+        keep_counts: keep the counts of all terms, for merge and subtract; the model's id is the same.
+        """
         config = config or FeatureConfig()
         if len(text) == 0:
             raise ValueError("no documents: give at least one to fit on")
         counted = config.count(text)
-        chosen = select(counted.dictionary, config, len(text))
-        return cls.of_counts(config, chosen, len(text), int(counted.lengths.sum()))
+        n, n_tokens = len(text), int(counted.lengths.sum())
+        model = cls.of_counts(config, select([counted.dictionary], config, n), n, n_tokens)
+        model.counts = KeptCounts.of(config, n, n_tokens, counted.dictionary) if keep_counts else None
+        return model
+
+    @classmethod
+    def of_kept(
+        cls, added: Sequence[KeptCounts], subtracted: Sequence[KeptCounts] = (), folder: Path | None = None
+    ) -> FeatureModel:
+        """The model of the documents of `added` without those of `subtracted`, the same as a fit on what is left.
+
+        Its own counts are kept in memory, or in a new local folder; then no more than a shard of each is held at once.
+        Raises ValueError if settings differ, what is subtracted was not added, or nothing is left.
+        """
+        counts = combine(added, subtracted, folder)
+        chosen = select(counts, counts.config, counts.n)
+        model = cls.of_counts(counts.config, chosen, counts.n, counts.n_tokens)
+        model.counts = counts
+        return model
+
+    def merge(self, *others: FeatureModel) -> FeatureModel:
+        """The model of the documents of this one and the others: that of a fit on all of them. See `of_kept`."""
+        return self.of_kept([model._kept() for model in (self, *others)])
+
+    def subtract(self, *others: FeatureModel) -> FeatureModel:
+        """The model of this one's documents without the others', which must be among them. See `of_kept`."""
+        return self.of_kept([self._kept()], [model._kept() for model in others])
+
+    def _kept(self) -> KeptCounts:
+        if self.counts is None:
+            raise ValueError(f"{self!r} has no counts of all its terms: fit it with keep_counts=True (--keep-counts)")
+        return self.counts
 
     @property
     def mean_length(self) -> float:
@@ -450,14 +488,8 @@ class FeatureModel:
     @cached_property
     def content_hash(self) -> str:
         """Sum of the hashes of all (term, index, df, cf, idf) and of n, as 32 hex digits."""
-        numbers = np.stack([self.indices, self.df, self.cf, self.idf.view(np.int64)], axis=1).astype(np.int64)
-        rows = [content_hash(self.terms).view(np.int64), numbers]
-        joined = np.ascontiguousarray(np.concatenate(rows, axis=1)).reshape(-1).view(np.uint8)
-        offsets = pa.py_buffer(np.arange(len(self.df) + 1, dtype=np.int64) * 48)
-        packed = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self.df), [None, offsets, pa.py_buffer(joined)]
-        )
-        return f"{(hash_sum(content_hash(packed)) + self.n) % (1 << 128):032x}"
+        rows = row_hashes(self.terms, self.indices, self.df, self.cf, self.idf.view(np.int64))
+        return f"{(hash_sum(rows) + self.n) % (1 << 128):032x}"
 
     @cached_property
     def id(self) -> str:
@@ -509,7 +541,8 @@ class FeatureModel:
         return top
 
     def save(self, path: str | Path) -> None:
-        """Write the model folder (config.json, vocabulary.parquet, manifest.json) to a new or empty local folder."""
+        """Write the model folder to a new or empty local folder: config.json, vocabulary.parquet, manifest.json, and
+        counts/ if counts were kept here."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -524,6 +557,8 @@ class FeatureModel:
             }
         )
         pq.write_table(vocabulary, folder / "vocabulary.parquet", compression="zstd")
+        if self.counts:
+            self.counts.save(folder / "counts")
         settings, manifest = self._files()
         (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
@@ -543,12 +578,17 @@ class FeatureModel:
             "tokens": self.n_tokens,
             "terms": len(self.df),
         }
+        if self.counts:
+            manifest["counts"] = self.counts.summary
         hash = hashlib.blake2b(json.dumps(manifest).encode(), digest_size=16).hexdigest()
         return settings, {**manifest, "hash": hash}
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureModel:
-        """Read a model folder; raises ValueError if it is not one, is of another format, or was changed since."""
+        """Read a model folder; raises ValueError if it is not one, is of another format, or was changed since.
+
+        Its counts/ may be missing: they are read, and checked, only to merge or subtract.
+        """
         folder = Path(path)
         for name in MODEL_FILES:
             if not (folder / name).is_file():
@@ -565,7 +605,12 @@ class FeatureModel:
             index, df, cf, idf = (table[name].to_numpy() for name in ("index", "df", "cf", "idf"))
             terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
             config = FeatureConfig.from_json(json.dumps(settings["features"]))
-            model = cls(config, terms, df, cf, idf, manifest["documents"], manifest["tokens"])
+            n, n_tokens = manifest["documents"], manifest["tokens"]
+            counts = None
+            if "counts" in manifest:
+                what: dict[str, Any] = {**manifest["counts"], "source": folder / "counts", "name": str(folder)}
+                counts = KeptCounts(config, n, n_tokens, **what)
+            model = cls(config, terms, df, cf, idf, n, n_tokens, counts)
             same = (settings, manifest) == model._files() and np.array_equal(index, model.indices)
         except (
             UnicodeDecodeError,
@@ -584,20 +629,34 @@ class FeatureModel:
         return model
 
 
-def select(counts: TermCounts, config: FeatureConfig, n: int) -> TermCounts:
+def select(parts: Iterable[TermCounts], config: FeatureConfig, n: int) -> TermCounts:
     """The vocabulary for n documents: df within the limits, then the max_features largest by (cf desc, term asc).
 
-    Raises ValueError if no term is left.
+    parts: counts of different terms, taken one after the other; at most three times max_features terms, and those of a
+    part, are held. Raises ValueError if no term is left.
     """
     low, high = config.df_limits(n)
-    kept = np.flatnonzero((counts.df >= low) & (counts.df <= high))
-    kept = first_in_order(counts, kept, config.max_features)
-    if not len(kept):
+    most = config.max_features
+    held: list[TermCounts] = []
+    terms = 0
+    for part in parts:
+        rows = first_in_order(part, np.flatnonzero((part.df >= low) & (part.df <= high)), most)
+        if len(rows):
+            held.append(take_counts(part, rows))
+            terms += len(rows)
+        if most and terms > 2 * most:
+            held, terms = [_first(join_counts(held), most)], most
+    chosen = _first(join_counts(held), most)
+    if not len(chosen.df):
         raise ValueError(
             f"no term is left in {n} documents: lower min-df ({config.min_df}), raise max-df "
             f"({config.max_df}), or check the tokenizer and the stop words"
         )
-    return take_counts(counts, kept)
+    return chosen
+
+
+def _first(counts: TermCounts, most: int | None) -> TermCounts:
+    return take_counts(counts, first_in_order(counts, np.arange(len(counts.df)), most))
 
 
 def sklearn_preset(config: FeatureConfig) -> FeatureConfig:

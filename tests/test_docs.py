@@ -1,16 +1,19 @@
 """What the documentation shows is run: commands, Python sessions, numbers, options, links and trees.
 
 Conventions in README.md and docs/*.md, by what follows a fence: every ```pycon is a doctest, and the blocks of a page
-share one session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths.
+share one session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths;
+```bash job is run with its jobs in the tests' session, and the first block prints ```text job.
 """
 
 from __future__ import annotations
 
 import argparse
 import doctest
+import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +21,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.options import FITTING, parser
+from jobs import merge_models, options
+from jobs.options import FITTING
+from jobs.session import exit_code
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -27,6 +32,7 @@ PAGES = sorted(
 )
 SHOWING = [page for page in PAGES if page == "README.md" or page.startswith("docs/")]
 CODE = ("jobs", "models", "udfs")
+JOBS = {"docs/featurize.md": options.parser, "docs/models.md": merge_models.parser}  # and where their options are
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_OTHERS = {"--py-files", "--master", "--archives", "--help"}  # spark-submit's and argparse's own
 
@@ -105,6 +111,30 @@ def test_python_sessions(page: str, request: pytest.FixtureRequest, monkeypatch:
     assert outcome.failed == 0, "".join(said)
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_commands_of_models_print_what_the_page_shows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = blocks("docs/models.md", "text job")
+    first, second = (body.replace("\\\n", "").splitlines() for body in blocks("docs/models.md", "bash job"))
+    for command in first:
+        run_here(command, place)
+    assert shown.strip() in capsys.readouterr().out.replace(f"{place}/", "")
+    for command in second:
+        run_here(command, place)
+    manifests = [json.loads((place / f"demo/{name}/manifest.json").read_text()) for name in ("both", "model1")]
+    assert manifests[0] == manifests[1]
+
+
+def run_here(command: str, place: Path) -> None:
+    """Run a command line, a job in this process and its session."""
+    words = shlex.split(command)
+    if words[0] != ".venv/bin/spark-submit":
+        subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=place, check=True)
+        return
+    job = importlib.import_module(words[1].removesuffix(".py").replace("/", "."))
+    assert exit_code(job.main, [str(place / word) if "/" in word else word for word in words[2:]]) == 0
+
+
 def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
     from models.features import FeatureConfig, FeatureModel
     from udfs.text import stop_words
@@ -122,24 +152,25 @@ def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
     assert f"(id {model.id})" in page
 
 
-def option_rows() -> dict[str, str]:
-    """The rows of the option tables in docs/featurize.md by the option's name."""
-    options = read("docs/featurize.md").split("\n## Options\n")[1].split("\n## ")[0]
+def option_rows(page: str) -> dict[str, str]:
+    """The rows of a page's option tables by the option's name."""
+    options = read(page).split("\n## Options\n")[1].split("\n## ")[0]
     return {found[1]: found[0] for found in re.finditer(r"^\| `(--[a-z0-9-]+).*$", options, re.MULTILINE)}
 
 
-def actions() -> dict[str, argparse.Action]:
-    """The options of featurize.py by name, --help aside."""
-    return {action.option_strings[-1]: action for action in parser()._actions if action.dest != "help"}
+def actions(page: str) -> dict[str, argparse.Action]:
+    """The options of a page's job by name, --help aside."""
+    return {action.option_strings[-1]: action for action in JOBS[page]()._actions if action.dest != "help"}
 
 
-def test_each_option_has_a_row_and_each_row_is_an_option() -> None:
-    assert sorted(option_rows()) == sorted(actions())
+@pytest.mark.parametrize("page", JOBS)
+def test_each_option_has_a_row_and_each_row_is_an_option(page: str) -> None:
+    assert sorted(option_rows(page)) == sorted(actions(page))
 
 
-@pytest.mark.parametrize("name", sorted(actions()))
-def test_a_row_names_every_choice_of_its_option(name: str) -> None:
-    action, row = actions()[name], option_rows()[name]
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page in JOBS for name in sorted(actions(page))])
+def test_a_row_names_every_choice_of_its_option(page: str, name: str) -> None:
+    action, row = actions(page)[name], option_rows(page)[name]
     assert all(f"`{choice}`" in row for choice in action.choices or ())
     assert ("`" + name + (" " if action.nargs != 0 else "`")) in row
 
@@ -154,7 +185,7 @@ def test_fitting_options_have_a_table_of_their_own() -> None:
 def test_options_that_are_mentioned_exist(page: str) -> None:
     built_yet = read(page).split("From the design and not built yet")[0]
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", built_yet))
-    assert mentioned - OF_OTHERS <= set(actions())
+    assert mentioned - OF_OTHERS <= {name for job in JOBS for name in actions(job)}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -83,7 +83,10 @@ def word_at(data: np.ndarray, begin: int, length: int) -> int:
 
 @kernel
 def hash64(data: np.ndarray, begin: int, end: int) -> int:
-    """A 64-bit hash of data[begin:end] for hash tables (multiply and fold; not a published hash, never stored)."""
+    """A 64-bit hash of data[begin:end] for hash tables (multiply and fold; not a published hash).
+
+    Nothing that is kept holds it, but kept counts are dealt by it: another one makes them unreadable.
+    """
     length = end - begin
     h = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15)
     while begin < end:

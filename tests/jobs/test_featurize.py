@@ -365,11 +365,16 @@ def test_a_worker_that_is_killed_once_in_every_stage_changes_nothing(
 
     monkeypatch.setattr(stages, "on_workers", dying)
     source = write_parts(emails, tmp_path / "in", 2)
-    assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, "--keep-counts") == 0
     names = sorted(path.name for path in deaths.iterdir())
-    assert {"count", "first_terms", "write_features"} <= set(names)
+    assert {"count", "first_terms", "keep_counts", "write_features"} <= set(names)
     assert manifest(tmp_path / "out") == manifest(demo / "features")
     assert FeatureModel.load(tmp_path / "model").id == FeatureModel.load(demo / "model").id
+    kept = FeatureModel.fit(emails["text"], keep_counts=True).counts
+    assert kept
+    assert json.loads((tmp_path / "model/manifest.json").read_text())["counts"] == kept.summary
+    assert len(pq.read_table(tmp_path / "model/counts")) == kept.terms
 
 
 ON_A_TERMINAL = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"]
@@ -806,6 +811,7 @@ def one_clear_line(stderr: str) -> str:
         (f"--stop-words {'the,' * 100}and", "'the' is no language"),
         ("--tokenizer regex --pattern a{99999999999}", "a{99999999999}"),
         ("--apply MODEL", "--model"),
+        ("--apply MODEL --keep-counts", "leave out --model, --keep-counts"),
         ("stray", "stray"),
         ("--stop-words=", "--stop-words is empty"),
         ("--text=", "--text is empty"),

@@ -76,7 +76,7 @@ def test_terms_with_equal_counts_are_chosen_by_code_point_for_any_partitioning(
         parts = [joined(documents[k::partitions]) for k in range(partitions)]
         for order in (parts, parts[::-1]):
             merged = merge_counts([config.count(part).dictionary for part in order])
-            chosen = select(merged, config, len(documents))
+            chosen = select([merged], config, len(documents))
             tokens = sum(len(document) for document in documents)
             assert FeatureModel.of_counts(config, chosen, len(documents), tokens).id == whole.id
     if documents == TIES["input"]["docs"] and size == TIES["input"]["vocab_size"]:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix, vstack
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
-from models.counts import TermCounts
+from models.counts import TermCounts, take_counts
 from models.features import FeatureConfig, FeatureModel, inverse_df, select, sklearn_preset
 from udfs.text import TextConfig, tokenize
 
@@ -364,14 +364,13 @@ def test_max_features_count_after_the_df_limits() -> None:
     st.randoms(use_true_random=False),
 )
 def test_law_selection_is_by_cf_then_term_whatever_the_order(cf: dict[str, int], size: int, random: Any) -> None:
+    """Nor does it matter into how many parts the counts are cut."""
     shuffled = list(cf)
     random.shuffle(shuffled)
     numbers = np.array([cf[term] for term in shuffled], np.int64)
-    chosen = select(
-        TermCounts(pa.array(shuffled, pa.large_string()), np.ones(len(cf), np.int64), numbers),
-        FeatureConfig(max_features=size),
-        1,
-    )
+    counts = TermCounts(pa.array(shuffled, pa.large_string()), np.ones(len(cf), np.int64), numbers)
+    rows = np.array_split(np.arange(len(cf)), random.randint(1, 30))
+    chosen = select((take_counts(counts, part) for part in rows), FeatureConfig(max_features=size), 1)
     expected = sorted(cf, key=lambda term: (-cf[term], term.encode()))[:size]
     assert sorted(chosen.terms.to_pylist()) == sorted(expected)
     assert {t: int(c) for t, c in zip(chosen.terms.to_pylist(), chosen.cf, strict=True)} == {t: cf[t] for t in expected}
