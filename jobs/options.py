@@ -112,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
     )
+    p.add_argument("--log-json", action="store_true", help="log lines and the summary as JSON objects, one a line")
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
     f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
