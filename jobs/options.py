@@ -122,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
         help="explode: count and look up terms by Spark's joins, with no vocabulary in a worker (default: kernel)",
     )
     p.add_argument("--tokens", metavar="DIR", help="where the token table goes, a row a token (default: not kept)")
+    p.add_argument("--log-json", action="store_true", help="log lines and the summary as JSON objects, one a line")
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
     f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")

@@ -307,7 +307,7 @@ class Target:
 
 def run_key(options: dict[str, object], *parts: str) -> str:
     """A name for all that decides what a run writes: options, code, and what else is given."""
-    settings = sorted((name, repr(value)) for name, value in options.items() if name != "overwrite")
+    settings = sorted((name, repr(value)) for name, value in options.items() if name not in ("overwrite", "log_json"))
     return hashlib.blake2b(repr((settings, digest(ROOT), parts)).encode(), digest_size=8).hexdigest()
 
 

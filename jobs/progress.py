@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
+from jobs.logs import is_json
 from jobs.session import log
 
 
@@ -24,12 +25,13 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(spark: SparkSession, name: str, documents: int | None = None) -> Iterator[None]:
+def progress(spark: SparkSession, name: str, documents: int | None = None) -> Iterator[dict[str, int | None]]:
     """Show how far Spark's active stages are while the block runs: documents, their rate, the time left.
 
-    `documents` is their number where it is known; else records read so far stand in for them. Time left is by tasks
-    and, within them, by records.
+    `documents` is their number where it is known; else records read so far stand in for them, and the block may put
+    the number into what it is given, for the log. Time left is by tasks and, within them, by records.
     """
+    done = {"documents": documents}
     started = time.monotonic()
     stop = threading.Event()
     with terminal() as screen:
@@ -37,21 +39,25 @@ def progress(spark: SparkSession, name: str, documents: int | None = None) -> It
         if screen:
             watcher.start()
         try:
-            yield
+            yield done
         finally:
             stop.set()
             if screen:
                 watcher.join()
                 screen.write("\r\x1b[K")
-    log.info("%s: done in %s", name, duration(time.monotonic() - started))
+    seconds = time.monotonic() - started
+    log.info("%s: done in %s", name, duration(seconds), extra={"stage": name, "seconds": round(seconds, 3), **done})
 
 
 @contextmanager
 def terminal() -> Iterator[TextIO | None]:
-    """The terminal that shows this job's stderr, or None.
+    """The terminal that shows this job's stderr, or None, also where the log is JSON.
 
     spark-submit puts a pipe in place of the driver's stderr: then it is the terminal whose foreground the job is in.
     """
+    if is_json():
+        yield None
+        return
     if sys.stderr.isatty():
         yield sys.stderr
         return

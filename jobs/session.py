@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import package
+from jobs.logs import OPTION, error_line, start_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -273,7 +274,8 @@ def stop_spark() -> None:
 
 def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
     """Run a job; its failure is one line on stderr: 2 the user's mistake, 3 too many rejects, 1 anything else."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    as_json = OPTION in arguments
+    start_log(as_json)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for handler in logging.root.handlers:
         handler.addFilter(_not_raised_too)
@@ -288,7 +290,7 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
         message, code = "interrupted; the old output is as it was", 130
     except Exception as error:  # whatever Spark or Java raise: the cause in a line, the rest in the log
         message, code = failure(error), 1
-    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(error_line(message, code, as_json), file=sys.stderr)
     return code
 
 

