@@ -1,7 +1,8 @@
 """The main job against Spark ML and scikit-learn, by marginal cost: make bench-featurize [ARGS="--runs 3"].
 
 Each contestant runs in a process tree of its own on two sizes of the same corpus; what the larger costs more, over what
-it holds more, is its cost per MB: starting Spark, compiling and loading do not count.
+it holds more, is its cost per MB: starting Spark, compiling and loading do not count. Those that count n-grams of
+characters, of which a text has many more, get smaller sizes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,17 @@ CORPORA = ("spam-assassin", "linux")
 TERMS = 262_144
 PRESET, DEFAULT = "textmill, sklearn preset", "textmill, default"
 SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN = "Spark ML", "Spark ML, tokens cached", "scikit-learn, one core"
-CONTESTANTS = (PRESET, DEFAULT, SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN)
-SAME_TOKENS = (PRESET, SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN)
+HASHED = "textmill, hashed"
+SPARK_ML_HASHED, SPARK_ML_HASHED_CACHED = "Spark ML, hashed", "Spark ML, hashed, tokens cached"
+CHARS, SCIKIT_LEARN_CHARS = "textmill, characters", "scikit-learn, characters, one core"
+ALIKE = (  # those that write the same features, Textmill first
+    (PRESET, SPARK_ML, SPARK_ML_CACHED, SCIKIT_LEARN),
+    (HASHED, SPARK_ML_HASHED, SPARK_ML_HASHED_CACHED),
+    (CHARS, SCIKIT_LEARN_CHARS),
+)
+CONTESTANTS = (PRESET, DEFAULT, *ALIKE[0][1:], *ALIKE[1], *ALIKE[2])
+ON_LESS = (CHARS, SCIKIT_LEARN_CHARS)  # text
+SHARES, SMALL_SHARES = (0.25, 1.0), (0.025, 0.1)  # of the corpora
 TOLERANCE = 0.02  # Java's \w is not quite Python's
 LONGEST = "64MB"  # of a document: the kernel has headers of 24
 MEMORY = "6g"  # of the Spark driver's heap
@@ -47,14 +57,16 @@ class Target:
     name: str
     of: str
     over: tuple[str, ...]
-    must: float
-    goal: float
+    must: str = "–"
+    goal: str = "–"
 
 
 TARGETS = (
-    Target("sklearn preset / Spark ML", PRESET, (SPARK_ML, SPARK_ML_CACHED), 5.5, 8.0),
-    Target("sklearn preset / scikit-learn on one core", PRESET, (SCIKIT_LEARN,), 4.0, 5.0),
-    Target("default tokenizer / sklearn preset", DEFAULT, (PRESET,), 0.6, 0.8),
+    Target("sklearn preset / Spark ML", PRESET, (SPARK_ML, SPARK_ML_CACHED), "5.5", "8"),
+    Target("sklearn preset / scikit-learn on one core", PRESET, (SCIKIT_LEARN,), "4", "5"),
+    Target("default tokenizer / sklearn preset", DEFAULT, (PRESET,), "0.6", "0.8"),
+    Target("hashed / Spark ML's hashing", HASHED, (SPARK_ML_HASHED, SPARK_ML_HASHED_CACHED), "4", "6"),
+    Target("characters / scikit-learn on one core", CHARS, (SCIKIT_LEARN_CHARS,)),
 )
 
 
@@ -79,6 +91,7 @@ class Run:
 
 
 Pair = tuple[Run, Run]  # at the smaller and the larger size
+Sizes = tuple[Sample, Sample]
 
 
 def command(name: str, source: Path, scratch: Path) -> list[str]:
@@ -88,14 +101,22 @@ def command(name: str, source: Path, scratch: Path) -> list[str]:
     for setting in (f"spark.local.dir={scratch / 'spark'}", "spark.ui.enabled=false", "spark.log.level=ERROR"):
         submit += ["--conf", setting]
     job = [*submit, str(ROOT / "jobs/featurize.py"), "--input", str(source), "--output", str(out)]
-    job += ["--model", str(scratch / "model"), "--max-features", str(TERMS), "--max-document-bytes", LONGEST]
+    job += ["--model", str(scratch / "model"), "--max-document-bytes", LONGEST]
+    most = ["--max-features", str(TERMS)]
     peer = [str(source), str(out), str(TERMS)]
+    spark_ml = [*submit, str(HERE / "peers.py"), "spark-ml", *peer]
+    scikit_learn = [sys.executable, str(HERE / "peers.py"), "scikit-learn", *peer]
     return {
-        PRESET: [*job, "--preset", "sklearn"],
-        DEFAULT: job,
-        SPARK_ML: [*submit, str(HERE / "peers.py"), "spark-ml", *peer],
-        SPARK_ML_CACHED: [*submit, str(HERE / "peers.py"), "spark-ml", *peer, "cached"],
-        SCIKIT_LEARN: [sys.executable, str(HERE / "peers.py"), "scikit-learn", *peer],
+        DEFAULT: [*job, *most],
+        PRESET: [*job, *most, "--preset", "sklearn"],
+        SPARK_ML: spark_ml,
+        SPARK_ML_CACHED: [*spark_ml, "cached"],
+        SCIKIT_LEARN: scikit_learn,
+        HASHED: [*job, "--hash", str(TERMS), "--preset", "sklearn"],
+        SPARK_ML_HASHED: [*spark_ml, "hashed"],
+        SPARK_ML_HASHED_CACHED: [*spark_ml, "hashed", "cached"],
+        CHARS: [*job, *most, "--preset", "sklearn", "--tokenizer", "char", "--ngrams", "3,5"],
+        SCIKIT_LEARN_CHARS: [*scikit_learn, "characters"],
     }[name]
 
 
@@ -131,27 +152,44 @@ def run(name: str, source: Path, workplace: Path) -> Run:
         )
 
 
-def run_all(names: list[str], samples: tuple[Sample, Sample], runs: int, workplace: Path) -> dict[str, list[Pair]]:
-    """Run all contestants at both sizes, one after the other, and all again for each of the runs."""
-    pairs: dict[str, list[Pair]] = {name: [] for name in names}
+def run_all(sizes: dict[str, Sizes], runs: int, workplace: Path) -> dict[str, list[Pair]]:
+    """Run all contestants at both of their sizes, one after the other, and all again for each of the runs."""
+    pairs: dict[str, list[Pair]] = {name: [] for name in sizes}
     for number in range(1, runs + 1):
-        for name in names:
+        for name, samples in sizes.items():
             small, large = (run(name, each.folder, workplace) for each in samples)
             pairs[name].append((small, large))
             for each, one in zip(samples, (small, large), strict=True):
-                print(f"run {number}: {name} on {each.bytes / 1e6:,.1f} MB: {one}", file=sys.stderr, flush=True)
+                print(f"run {number}: {name} on {megabytes(each)} MB: {one}", file=sys.stderr, flush=True)
     return pairs
 
 
-def rates(pairs: list[Pair], samples: tuple[Sample, Sample]) -> list[float]:
+def megabytes(sample: Sample) -> str:
+    """The size of its text."""
+    return f"{sample.bytes / 1e6:,.1f}"
+
+
+def rates(pairs: list[Pair], samples: Sizes) -> list[float]:
     """MB per CPU-second of each run, marginal."""
     more = (samples[1].bytes - samples[0].bytes) / 1e6
     return [more / (large.cpu - small.cpu) for small, large in pairs]
 
 
-def report(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> str:
+def corpora(sizes: dict[str, Sizes]) -> str:
+    """How much text there was, and for whom where not all had the same."""
+    by_size: dict[Sizes, list[str]] = {}
+    for name, samples in sizes.items():
+        by_size.setdefault(samples, []).append(name)
+    return "; ".join(
+        f"{megabytes(small)} and {megabytes(large)} MB of UTF-8 text "
+        f"({small.documents:,} and {large.documents:,} documents)"
+        + (f" for {', '.join(names)}" if len(by_size) > 1 and names[0] in ON_LESS else "")
+        for (small, large), names in by_size.items()
+    )
+
+
+def report(sizes: dict[str, Sizes], pairs: dict[str, list[Pair]]) -> str:
     """The page: machine, versions, method, figures, ratios against their targets, and every single run."""
-    small, large = samples
     runs = max(len(each) for each in pairs.values())
     return "\n".join(
         [
@@ -159,11 +197,11 @@ def report(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> str:
             "",
             f"{machine()}. {versions()}.",
             "",
-            f"E-mails (spam-assassin) and Linux 6.1 sources, mixed by hash: {small.bytes / 1e6:,.1f} and "
-            f"{large.bytes / 1e6:,.1f} MB of UTF-8 text ({small.documents:,} and {large.documents:,} documents), read "
-            "from and written to Parquet. TF-IDF, fitted and applied, over the most frequent "
-            f"{TERMS:,} terms. Spark runs as local[2] with a driver heap of {MEMORY}; scikit-learn on one core without "
-            r"Spark. Spark ML is RegexTokenizer (`(?U)\w\w+`, lower case), CountVectorizer and IDF.",
+            f"E-mails (spam-assassin) and Linux 6.1 sources, mixed by hash: {corpora(sizes)}, read from and written to "
+            f"Parquet. TF-IDF, fitted and applied, over the most frequent {TERMS:,} terms, or hashed to as many "
+            f"indices. Spark runs as local[2] with a driver heap of {MEMORY}; scikit-learn on one core without "
+            r"Spark. Spark ML is RegexTokenizer (`(?U)\w\w+`, lower case), CountVectorizer or HashingTF, and IDF. "
+            "Characters are n-grams of 3 to 5 across words.",
             "",
             "MB per CPU-second is marginal: how much more text the larger corpus holds over how much more CPU time, "
             "user and system, the whole process tree takes; start-up does not count, and Textmill's kernels had been "
@@ -176,29 +214,29 @@ def report(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> str:
             "",
             "| | MB/CPU-s | Java | CPU-s | wall, s | documents/s | memory, MB | entries |",
             "|---|---|---|---|---|---|---|---|",
-            *(figures(name, each, samples) for name, each in pairs.items()),
+            *(figures(name, each, sizes[name]) for name, each in pairs.items()),
             "",
             "| MB/CPU-s | measured | must | goal |",
             "|---|---|---|---|",
-            *ratios(samples, pairs),
+            *ratios(sizes, pairs),
             "",
             "Every run; load is the machine's average over the minute before, other work included:",
             "",
             "| | run | MB | CPU-s | wall, s | memory, MB | load |",
             "|---|---|---|---|---|---|---|",
             *(
-                f"| {name} | {number} | {each.bytes / 1e6:,.1f} | {one.cpu:.1f} | {one.wall:.1f} "
+                f"| {name} | {number} | {megabytes(each)} | {one.cpu:.1f} | {one.wall:.1f} "
                 f"| {one.memory / 1e6:,.0f} | {one.load:.1f} |"
                 for name, all_runs in pairs.items()
                 for number, pair in enumerate(all_runs, 1)
-                for each, one in zip(samples, pair, strict=True)
+                for each, one in zip(sizes[name], pair, strict=True)
             ),
             "",
         ]
     )
 
 
-def figures(name: str, pairs: list[Pair], samples: tuple[Sample, Sample]) -> str:
+def figures(name: str, pairs: list[Pair], samples: Sizes) -> str:
     """A contestant's line."""
     each = rates(pairs, samples)
     java = statistics.median((large.java - small.java) / (large.cpu - small.cpu) for small, large in pairs)
@@ -209,12 +247,12 @@ def figures(name: str, pairs: list[Pair], samples: tuple[Sample, Sample]) -> str
     )
 
 
-def ratios(samples: tuple[Sample, Sample], pairs: dict[str, list[Pair]]) -> list[str]:
+def ratios(sizes: dict[str, Sizes], pairs: dict[str, list[Pair]]) -> list[str]:
     """A line for each target whose contestants ran."""
-    rate = {name: statistics.median(rates(each, samples)) for name, each in pairs.items()}
+    rate = {name: statistics.median(rates(each, sizes[name])) for name, each in pairs.items()}
     return [
-        f"| {target.name} | {rate[target.of] / max(rate[name] for name in target.over):.2f} | {target.must:g} "
-        f"| {target.goal:g} |"
+        f"| {target.name} | {rate[target.of] / max(rate[name] for name in target.over):.2f} "
+        f"| {target.must} | {target.goal} |"
         for target in TARGETS
         if {target.of, *target.over} <= rate.keys()
     ]
@@ -239,18 +277,24 @@ def versions() -> str:
     )
 
 
-def disagreements(pairs: dict[str, list[Pair]], documents: int) -> list[str]:
-    """What contestants with the same tokens did not write alike: all rows, and about as many entries and terms."""
-    largest = {name: pairs[name][0][1] for name in SAME_TOKENS if name in pairs}
-    ours = largest[PRESET]
-    return [
-        f"{name} wrote {theirs.rows} rows, {theirs.entries} entries of {theirs.terms} terms; {documents} documents "
-        f"were read and {PRESET} wrote {ours.entries} entries of {ours.terms} terms"
-        for name, theirs in largest.items()
-        if theirs.rows != documents
-        or not math.isclose(theirs.entries, ours.entries, rel_tol=TOLERANCE)
-        or not math.isclose(theirs.terms, ours.terms, rel_tol=TOLERANCE)
-    ]
+def disagreements(sizes: dict[str, Sizes], pairs: dict[str, list[Pair]]) -> list[str]:
+    """What contestants of the same features did not write alike: all rows, and about as many entries and terms."""
+    wrong = []
+    for names in ALIKE:
+        largest = {name: pairs[name][0][1] for name in names if name in pairs}
+        if names[0] not in largest:
+            continue
+        ours = largest[names[0]]
+        wrong += [
+            f"{name} wrote {theirs.rows} rows, {theirs.entries} entries of {theirs.terms} terms; "
+            f"{sizes[name][1].documents} documents were read and {names[0]} wrote {ours.entries} entries of "
+            f"{ours.terms} terms"
+            for name, theirs in largest.items()
+            if theirs.rows != sizes[name][1].documents
+            or not math.isclose(theirs.entries, ours.entries, rel_tol=TOLERANCE)
+            or not math.isclose(theirs.terms, ours.terms, rel_tol=TOLERANCE)
+        ]
+    return wrong
 
 
 def fetched(data: Path) -> list[Path]:
@@ -291,18 +335,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=None if options.check else bench) as scratch:
         workplace = Path(scratch)
         if options.check:
-            sources, shares, bench = shipped(workplace), (0.25, 1.0), workplace
+            sources, shares, fewer, bench = shipped(workplace), SHARES, SHARES, workplace
         else:
-            sources, shares = fetched(options.data), (0.025, 0.1) if options.small else (0.25, 1.0)
-            for name in {PRESET, DEFAULT}.intersection(options.only):  # fills numba's cache
+            sources, shares, fewer = fetched(options.data), SMALL_SHARES if options.small else SHARES, SMALL_SHARES
+            for name in [name for name in options.only if name.startswith("textmill")]:  # fills numba's cache
                 run(name, sample(sources, bench / "mixed-0.01", 0.01).folder, workplace)
-        small, large = (sample(sources, bench / f"mixed-{share:g}", share) for share in shares)
-        pairs = run_all(options.only, (small, large), 1 if options.check else options.runs, workplace)
-    page = report((small, large), pairs)
+        of = {share: sample(sources, bench / f"mixed-{share:g}", share) for share in {*shares, *fewer}}
+        usual, less = ((of[one], of[other]) for one, other in (shares, fewer))
+        sizes = {name: less if name in ON_LESS else usual for name in options.only}
+        pairs = run_all(sizes, 1 if options.check else options.runs, workplace)
+    page = report(sizes, pairs)
     print(page)
     if options.page or not options.check:
         (options.page or HERE / f"featurize-{date.today()}.md").write_text(page, "utf-8")
-    if PRESET in pairs and (wrong := disagreements(pairs, large.documents)):
+    if wrong := disagreements(sizes, pairs):
         raise SystemExit("\n".join(wrong))
 
 

@@ -1,4 +1,7 @@
-"""The peers of featurize, each a program: peers.py spark-ml|scikit-learn INPUT OUTPUT TERMS [cached]."""
+"""The peers of featurize, each a program: peers.py spark-ml|scikit-learn INPUT OUTPUT TERMS [OPTION …].
+
+Options: hashed, cached (spark-ml); characters (scikit-learn).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import os
 import sys
 
 
-def spark_ml(source: str, out: str, terms: int, cached: bool) -> None:
-    """RegexTokenizer with scikit-learn's tokens, CountVectorizer and IDF; id, label and features to Parquet."""
+def spark_ml(source: str, out: str, terms: int, hashed: bool, cached: bool) -> None:
+    """RegexTokenizer with scikit-learn's tokens, CountVectorizer or HashingTF, IDF; id, label, features to Parquet."""
     from pyspark import StorageLevel
-    from pyspark.ml.feature import IDF, CountVectorizer, RegexTokenizer
+    from pyspark.ml.feature import IDF, CountVectorizer, HashingTF, RegexTokenizer
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName("spark-ml").getOrCreate()
@@ -17,13 +20,17 @@ def spark_ml(source: str, out: str, terms: int, cached: bool) -> None:
     tokens = cut.transform(spark.read.parquet(source)).select("id", "label", "tokens")
     if cached:
         tokens = tokens.persist(StorageLevel.MEMORY_AND_DISK)
-    counts = CountVectorizer(inputCol="tokens", outputCol="counts", vocabSize=terms).fit(tokens).transform(tokens)
+    if hashed:
+        counter = HashingTF(inputCol="tokens", outputCol="counts", numFeatures=terms)
+    else:
+        counter = CountVectorizer(inputCol="tokens", outputCol="counts", vocabSize=terms).fit(tokens)
+    counts = counter.transform(tokens)
     weighed = IDF(inputCol="counts", outputCol="features").fit(counts).transform(counts)
     weighed.select("id", "label", "features").write.parquet(out)
     spark.stop()
 
 
-def scikit_learn(source: str, out: str, terms: int) -> None:
+def scikit_learn(source: str, out: str, terms: int, characters: bool) -> None:
     """TfidfVectorizer on one core; id, label and the sparse rows as two list columns to Parquet."""
     import numpy as np
     import pyarrow as pa
@@ -33,7 +40,8 @@ def scikit_learn(source: str, out: str, terms: int) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
     table = pq.read_table(source, use_threads=False)
-    matrix = TfidfVectorizer(max_features=terms).fit_transform(table["text"].to_pylist())
+    cut = {"analyzer": "char", "ngram_range": (3, 5)} if characters else {}
+    matrix = TfidfVectorizer(max_features=terms, **cut).fit_transform(table["text"].to_pylist())
     offsets = pa.array(matrix.indptr.astype(np.int32))
     for name, values in (("indices", matrix.indices.astype(np.int32)), ("values", matrix.data.astype(np.float32))):
         table = table.append_column(name, pa.ListArray.from_arrays(offsets, pa.array(values)))
@@ -43,6 +51,6 @@ def scikit_learn(source: str, out: str, terms: int) -> None:
 if __name__ == "__main__":
     peer, source, out, terms, *options = sys.argv[1:]
     if peer == "spark-ml":
-        spark_ml(source, out, int(terms), "cached" in options)
+        spark_ml(source, out, int(terms), "hashed" in options, "cached" in options)
     else:
-        scikit_learn(source, out, int(terms))
+        scikit_learn(source, out, int(terms), "characters" in options)
