@@ -26,6 +26,15 @@ if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
 from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse_overlap
+from jobs.partitions import (
+    adds_partitions,
+    lay_out,
+    name_run,
+    partition_column,
+    refuse_other_columns,
+    refuse_other_output,
+    replace_partitions,
+)
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
@@ -41,16 +50,21 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     check_options(options)
     config = feature_config(options)
-    output = Target(options.output, "--output", options.overwrite)
+    output = Target(options.output, "--output", options.overwrite or adds_partitions(options))
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
-    found = find_input(options.input, options.format)
+    found = find_input(options.input, options.format, options.glob, options.where)
     applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
-    refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
+    refuse_overlap({"--apply": applied.root if applied else None, **own}, found.folders)
     model = load_model(applied) if applied else None
     config = model.config if model else config
+    adds = refuse_other_output(output, options, model)
     spark = spark_session("textmill featurize")
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
+    refuse_overlap(own, corpus.folders)
+    column = partition_column(corpus, options.partition_by) if options.partition_by else None
+    if column and adds:
+        refuse_other_columns(spark, output, corpus, column)
 
     model_staged = model_target.staged() if model_target else nullcontext("")
     with output.staged() as stage, model_staged as model_stage, no_task_left(spark):
@@ -66,25 +80,34 @@ def main(arguments: list[str]) -> None:
         if model is None:
             with progress(spark, "fit", counted["documents"]):
                 model = fit(spark, stage, config, counted)
-        with progress(spark, "transform", counted["documents"]):
-            written = transform(spark, stage, model, corpus)
+        with progress(spark, "transform", counted["documents"]), reading():
+            written = transform(spark, stage, model, corpus, column.name if column else "")
 
         features = f"{stage}/output"
-        move_parquet(output.fs, f"{stage}/features/kind=features", features)
+        if column:
+            lay_out(spark, output.fs, stage, features, column)
+        else:
+            move_parquet(output.fs, f"{stage}/features/kind=features", features)
         if not move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects"):
             output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
         rows = read_parquet(spark, features)
-        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        carried = [field for field in corpus.carried if field != column]  # Spark reads its type from folders' names
+        check(rows.drop(column.name) if column else rows, features_schema(corpus.id_type, corpus.label, carried))
         if not rows.count() == written["documents"] == counted["documents"]:
             raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
         manifest = manifest_of(model, counted, written)
+        if column:
+            manifest = name_run(output.fs, features, manifest, column)
         output.fs.write_json(f"{features}/_manifest.json", manifest)
         if model_target:
             with tempfile.TemporaryDirectory() as scratch:
                 model.save(Path(scratch) / "model")
                 model_target.fs.upload(Path(scratch) / "model", f"{model_stage}/model")
                 model_target.swap(f"{model_stage}/model")
-        output.swap(features)
+        if adds:
+            replace_partitions(output, features, manifest)
+        else:
+            output.swap(features)
     print(summary(spark, output.path, options, model, manifest))
 
 

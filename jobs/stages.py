@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from jobs.corpus import Corpus
+from jobs.corpus import Corpus, packed
 from jobs.outputs import FileSystem, add_up, read_parquet, write_cells
 from jobs.schemas import features_schema
 from jobs.session import Mistake, app_folder, mistakes, on_workers, rows_per_batch, ship
@@ -55,7 +55,8 @@ def load_model(fs: FileSystem) -> FeatureModel:
 def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
     """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
     worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
-    write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
+    with packed(spark, corpus):
+        write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
     return add_up(spark, f"{folder}/count", COUNT_STATS)
 
 
@@ -98,19 +99,25 @@ def shard_share(most: int) -> int:
     return math.ceil(mean + 8 * math.sqrt(mean) + 12)
 
 
-def transform(spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
-    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS."""
+def transform(
+    spark: SparkSession, folder: str, model: FeatureModel, corpus: Corpus, partition_by: str = ""
+) -> dict[str, int]:
+    """Weigh the blocks in `folder`/count into `folder`/features; returns the sums of FEATURE_STATS.
+
+    partition_by: a carried column by whose values the rows go to files (see workers.PartitionFiles).
+    """
     blocks = read_parquet(spark, f"{folder}/count/kind=blocks", BLOCK_COLUMNS)
     if corpus.layout.id or corpus.layout.format == "files":
         blocks = blocks.withColumn("repeats", F.lit(None).cast("array<struct<record:binary,earlier:bigint>>"))
     else:
         blocks = blocks.join(_repeats(blocks), "block", "left")
-    schema = features_schema(corpus.id_type, corpus.label, corpus.carried)
+    carried = [field for field in corpus.carried if field.name != partition_by]
+    schema = features_schema(corpus.id_type, corpus.label, carried)
     vocabulary = app_folder() / f"vocabulary-{model.id}.table"
     model.table.save(vocabulary)
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
-        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema.json())
+        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema.json(), partition_by)
         worker = on_workers(spark, "write_features", *settings)
         columns = blocks.select("terms", "documents", "hashes", "repeats")
         write_cells(columns.mapInArrow(worker, CELLS), f"{folder}/features")
