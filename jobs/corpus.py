@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -28,10 +31,27 @@ from pyspark.sql.types import (
 
 from jobs.outputs import FileSystem, literal
 from jobs.session import Mistake, log, reason
+from jobs.tables import (
+    PLACE,
+    PREFIX,
+    Alike,
+    Unfooted,
+    alike,
+    all_columns,
+    catalog_table,
+    file_folders,
+    placed,
+    quoted,
+    read_files,
+    rows_where,
+    table_name,
+)
 from udfs.records import BOM, WHOLE_FILE_LIMIT, Layout, csv_columns, field_types, plain_path
 
+TABLES = ("parquet", "orc", "table")
 EXTENSIONS = {
     ".parquet": "parquet",
+    ".orc": "orc",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -39,13 +59,19 @@ EXTENSIONS = {
     ".txt": "text",
     ".text": "text",
 }
-FORMATS = ("auto", "parquet", "jsonl", "csv", "text", "files")
+FORMATS = ("auto", "parquet", "orc", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 SAMPLE_BYTES = 1 << 20  # of the largest file
 SMALL_SAMPLE = 1 << 16  # of each of the next largest jsonl files
 SAMPLED_FILES = 20
+OPEN_COST_CONF = "spark.sql.files.openCostInBytes"
+WILDCARD = re.compile(r"[*?\[\]{}\\]")
 RAW_LOCAL = "org.apache.hadoop.fs.RawLocalFileSystem"
 CHECKED_FILES = 1000  # as many, the largest ones, are opened before the job starts
+MANY_FILES = 1000  # local files above this number are opened by the workers: Java takes a millisecond for each
+SMALL_FILE = 1 << 20  # bytes up to which those of lines are
+OPEN_COST = 64 << 10  # bytes that can be read and counted in the time that it takes to open a file
+MAGIC = {"parquet": (b"PAR1", b"PARE"), "orc": (b"ORC",)}
 NOT_UTF8 = (
     (re.compile(rb"\x1f\x8b"), "is compressed by gzip: name it .gz"),
     (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed by bzip2: name it .bz2"),
@@ -64,16 +90,27 @@ OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|UR
 
 @dataclass(frozen=True)
 class Input:
-    """The files of an input path as it was given, with their sizes, and their format.
+    """What an input path names, as it was given: files with their sizes and their format, or a table (form "table").
 
-    `listing` is a hash of the files' paths, sizes and times of modification.
+    places: the path itself, or what it matches as a glob; fs.root is then the folder above its first wildcard. where:
+    a condition for the rows. listing: a hash of the files' paths, sizes and times of modification; of a table empty.
     """
 
     path: str
-    fs: FileSystem
-    files: list[tuple[str, int]]
     form: str
-    listing: str
+    fs: FileSystem | None = None
+    places: tuple[str, ...] = ()
+    files: tuple[tuple[str, int], ...] = ()
+    where: str | None = None
+    listing: str = ""
+
+    @property
+    def folders(self) -> list[str]:
+        """Where the input lies: the path itself, or the folders that a glob matches, or that hold what it matches."""
+        if self.fs is None or self.places == (self.fs.root,):
+            return list(self.places)
+        files = {name for name, _ in self.files}
+        return sorted({place.rsplit("/", 1)[0] if place in files else place for place in self.places})
 
 
 @dataclass(frozen=True)
@@ -88,19 +125,31 @@ class Corpus:
     path: str
     files: int
     size: int
+    folders: tuple[str, ...] = ()  # of a table's files, as far as Spark knows them
 
 
-def find_input(path: str, form: str = "auto") -> Input:
-    """Find the files of a literal path, and their format; needs no session.
+def find_input(path: str, form: str = "auto", glob: bool = False, where: str | None = None) -> Input:
+    """Find the files of a path (literal, unless it is a glob), and their format; needs no session.
 
-    Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format.
+    Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format, and for a
+    condition where there are no columns yet.
     """
-    fs, files, listing = _files(path)
+    if path.startswith(PREFIX):
+        table_name(path)
+        if glob or form != "auto":
+            raise Mistake(f"--input {path} is a table: leave out {'--glob' if glob else '--format'}")
+        return Input(path, "table", where=where)
+    fs, places, files, listing = _files(path, glob)
     form = _format([name for name, _ in files], path) if form == "auto" else form
+    if where and form not in TABLES:
+        raise Mistake(
+            f"--where can't be asked of {form}, where columns are told apart only as the text is read: leave it out, "
+            "or convert the input to Parquet"
+        )
     if _with_colons(files):
         fs.read_unchecked()
     _check_files(fs, files, form)
-    return Input(path, fs, files, form, listing)
+    return Input(path, form, fs, tuple(places), tuple(files), where, listing)
 
 
 def open_corpus(
@@ -116,19 +165,35 @@ def open_corpus(
     text, id and label name columns; None means the one of that name if there is one (text must exist).
     Raises Mistake for files that can't be read, for missing or clashing columns.
     """
+    if found.fs is None:
+        table = catalog_table(spark, table_name(found.path))
+        fields = list(table.schema.fields)
+        roles, id_type, label_name, carried = _columns(fields, text, id, label, found.path)
+        layout = _layout("table", roles, carried, max_document_bytes, table=found.path)
+        raw = _table_rows(placed(rows_where(table, found.where) if found.where else table), layout)
+        return Corpus(raw, layout, id_type, label_name, carried, found.path, 0, 0, tuple(file_folders(table)))
     path, fs, files, form = found.path, found.fs, found.files, found.form
     size = sum(size for _, size in files)
-    names = [name for name, _ in sorted(files, key=lambda file: (-file[1], file[0]))]
+    sized = sorted(files, key=lambda file: (-file[1], file[0]))
+    names = [name for name, _ in sized]
     reader = spark.read
     if _with_colons(files):
         reader = reader.option("fs.file.impl", RAW_LOCAL).option("fs.file.impl.disable.cache", True)  # for executors
-    reader = reader.option("recursiveFileLookup", form != "parquet" or not _partitioned(files, fs.root))
-    where = literal(fs.root)
+    keys = _partitioned(files, fs.root) if form in TABLES else ()
+    reader = reader.option("recursiveFileLookup", not keys)
+    places = [literal(place) for place in found.places]
     types: dict[str, str] = {}
+    groups: list[Alike] = []
     try:
-        if form == "parquet":
+        if form in TABLES:
             with reading():
-                fields = list(reader.parquet(where).schema.fields)
+                groups = _alike(reader, fs, [name for name, size in sized if size], form)
+                fields = all_columns(groups)
+                if keys:
+                    reader = reader.option("basePath", fs.root)
+                    found_by_spark = reader.format(form).load(places).schema
+                    ours = [field for field in found_by_spark if field.name.lower() in keys]
+                    fields = [field for field in fields if field.name.lower() not in keys] + ours
         elif form == "jsonl":
             sizes = [SAMPLE_BYTES] + [SMALL_SAMPLE] * (SAMPLED_FILES - 1)
             samples = [_sample(fs, name, size) for name, size in zip(names, sizes, strict=False)]
@@ -144,33 +209,66 @@ def open_corpus(
     except Exception as error:
         raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
-    layout = Layout(
-        format="table" if form == "parquet" else form,
+    root = fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0]
+    layout = _layout("table" if groups else form, roles, carried, max_document_bytes, types=types, root=root)
+    if groups:
+        _check_roles(groups, roles, keys)
+        rows = read_files(reader, form, places, groups, fields)
+        raw = _table_rows(rows_where(rows, found.where) if found.where else rows, layout)
+    else:
+        raw = _raw(spark, reader, found, places)
+    return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
+
+
+def _layout(
+    form: str, roles: dict[str, str | None], carried: list[StructField], max_document_bytes: int, **more: Any
+) -> Layout:
+    return Layout(
+        format=form,
         text=roles["text"] or "text",
         id=roles["id"],
         label=roles["label"],
         carried=tuple(field.name for field in carried),
-        types=types,
-        root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
         max_document_bytes=max_document_bytes,
+        **more,
     )
-    raw = _raw(reader, where, form, layout)
-    empty = [(b"", name) for name, size in files if not size]
-    if form == "files" and empty:  # Spark does not read them
-        raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
-    return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
-def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]], str]:
-    """The files at or below a path that Spark would read, with their sizes, and a hash of that and of their times.
+def _alike(reader: DataFrameReader, fs: FileSystem, names: list[str], form: str) -> list[Alike]:
+    """Files by their columns; raises Mistake, with its name, for one whose footer can't be read."""
+    try:
+        return alike(reader, fs, names, form)
+    except Unfooted as error:
+        raise _unreadable(error.name, error.why if OTHERWISE_UNREADABLE.search(error.why) else "no footer") from None
+
+
+def _check_roles(groups: list[Alike], roles: dict[str, str | None], keys: Collection[str]) -> None:
+    """Raise Mistake for a file without the column of the text or the id: its documents would be empty."""
+    for group in groups:
+        for role in ("text", "id"):
+            name = roles[role]
+            if name and name.lower() not in keys and not group.find(name):
+                more = f" and {len(group.files) - 1} more" if len(group.files) > 1 else ""
+                raise Mistake(
+                    f"--input {group.files[0]}{more} has no column {name!r} (--{role}), which other files have: leave "
+                    "it out, or give it that column"
+                )
+
+
+def _files(path: str, glob: bool = False) -> tuple[FileSystem, list[str], list[tuple[str, int]], str]:
+    """What a path names, the files there that Spark would read with their sizes, and a hash of that and of their times.
 
     Raises Mistake if there is nothing.
     """
     try:
         fs = FileSystem(path)
-        exists = fs.exists(fs.root)
         local = plain_path(fs.root) != fs.root
-        found = list(_local_files(fs.root) if local else fs.files(fs.root)) if exists else []
+        if glob and WILDCARD.search(fs.root):
+            matches = fs.glob(fs.root)
+            fs.root = _before_wildcards(fs.root)
+        else:
+            matches = [(fs.root, None, 0)] if fs.exists(fs.root) else []
+        found = [file for match in matches for file in _below(fs, match, local)]
         folder = fs.is_dir(fs.root)
     except Exception as error:
         raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
@@ -180,8 +278,9 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]], str]:
             f"--input {path} holds names beyond ASCII, which Java cannot open with the encoding {encoding}: "
             "set LC_ALL=C.UTF-8 where the job is started"
         )
-    if not exists:
-        raise Mistake(f"--input {path} does not exist: give a file or a folder")
+    if not matches:
+        what = "matches nothing: mend the pattern" if glob else "does not exist: give a file or a folder"
+        raise Mistake(f"--input {path} {what}")
     if not folder and _hidden(fs.root.rsplit("/", 1)[-1]):
         raise Mistake(f"--input {path} is hidden from Spark by its name (_ or . first, ._COPYING_ last): rename it")
     shown = sorted(file for file in found if not folder or not _hidden(file[0][len(fs.root) :]))
@@ -191,10 +290,26 @@ def _files(path: str) -> tuple[FileSystem, list[tuple[str, int]], str]:
         raise Mistake(f"--input {path} holds no data: {len(files)} files, 0 bytes; {left_out}")
     if len(files) < len(found):
         log.warning("input: %s", left_out)
-    return fs, files, hashlib.blake2b(repr(shown).encode(), digest_size=16).hexdigest()
+    places = [place for place, *_ in matches if not _hidden(place[len(fs.root) :])]
+    return fs, places, files, hashlib.blake2b(repr(shown).encode(), digest_size=16).hexdigest()
 
 
-def _with_colons(files: list[tuple[str, int]]) -> bool:
+def _before_wildcards(pattern: str) -> str:
+    """The folder of a glob above its first part with a wildcard, which does not depend on what there is."""
+    parts = pattern.split("/")
+    folder = "/".join(parts[: next(i for i, part in enumerate(parts) if WILDCARD.search(part))])
+    return folder if re.search(r":(//[^/]*)?/[^/]", folder) else f"{folder}/"  # the root itself
+
+
+def _below(fs: FileSystem, match: tuple[str, int | None, int], local: bool) -> Iterable[tuple[str, int, int]]:
+    """The files at or below a path with their sizes and times of modification."""
+    place, size, modified = match
+    if size is not None:
+        return [(place, size, modified)]
+    return _local_files(place) if local else fs.files(place)
+
+
+def _with_colons(files: Iterable[tuple[str, int]]) -> bool:
     """Whether a name has a colon: Hadoop takes its local checksum, .a:b.crc, for a URI."""
     return any(":" in name.rsplit("/", 1)[-1] for name, _ in files)
 
@@ -249,37 +364,41 @@ def _leads_back(path: str, top: str) -> bool:
     return False
 
 
-def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> None:
+def _check_files(fs: FileSystem, files: Iterable[tuple[str, int]], form: str) -> None:
     """Raise Mistake for files that are too large, can't be opened, or show by their first bytes what they are not."""
     for number, (name, size) in enumerate(sorted(files, key=lambda file: -file[1])):
-        if form in ("csv", "files") and size > WHOLE_FILE_LIMIT:
+        if (form in ("csv", "files") or name.endswith(".zst")) and size > WHOLE_FILE_LIMIT:
             raise Mistake(
                 f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
                 "or convert it to jsonl or parquet"
             )
-        codecs = {"text": CODECS, "jsonl": CODECS, "csv": (".gz", ".bz2")}.get(form, ())
+        codecs = {"text": CODECS, "jsonl": CODECS, "csv": (".gz", ".bz2", ".zst")}.get(form, ())
         if name.endswith(CODECS) and not name.endswith(codecs):
-            what = f"other than as {' or '.join(codecs)}" if codecs else f"which a {form} file may not be"
+            what = f"other than as {', '.join(codecs)}" if codecs else f"which a {form} file may not be"
             raise Mistake(f"{name} is compressed, {what}: decompress it")
         if number < CHECKED_FILES and size:
             head = _head(fs, name, 16)
-            if form == "parquet":
-                if head[:4] not in (b"PAR1", b"PARE"):
-                    raise Mistake(f"{name} is not a Parquet file: take it away, or give another --format")
+            if form in MAGIC:
+                if not head.startswith(MAGIC[form]):
+                    what = {"parquet": "a Parquet", "orc": "an ORC"}[form]
+                    raise Mistake(f"{name} is not {what} file: take it away, or give another --format")
                 continue
             for magic, what in NOT_UTF8:
                 if magic.match(head):
                     raise Mistake(f"{name} {what}")
 
 
-def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
-    """Whether the files lie in key=value folders; raises Mistake where only some do: Spark would skip the others."""
+def _partitioned(files: Iterable[tuple[str, int]], root: str) -> tuple[str, ...]:
+    """The keys of the key=value folders that the files lie in, in lower case.
+
+    Raises Mistake where only some do: Spark would skip the others.
+    """
     folders = [name[len(root) :].split("/")[:-1] for name, _ in files]
     keys = {tuple(part.split("=")[0] for part in parts if "=" in part) for parts in folders}
     if len(keys) > 1:
         found = ", ".join("/".join(f"{key}=…" for key in each) or "no such folder" for each in sorted(keys))
         raise Mistake(f"--input {root} mixes files in different key=value folders: {found}: read them one by one")
-    return keys != {()}
+    return tuple(key.lower() for key in next(iter(keys)))
 
 
 def _sample(fs: FileSystem, name: str, size: int) -> bytes:
@@ -325,22 +444,73 @@ def _unreadable(name: str, why: str) -> Mistake:
     return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
-def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
-    if form == "parquet":
-        table = reader.parquet(where)
-        metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
-        return table.select(
-            # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
-            *[F.col(f"`{name.replace('`', '``')}`").alias(str(i)) for i, name in enumerate(layout.columns)],
-            metadata["file_path"].alias("file"),
-            metadata["row_index"].alias("position"),
-        )
-    if form in ("csv", "files"):
-        files = reader.format("binaryFile").load(where)
-        return files.select(F.col("content").alias("bytes"), F.col("path").alias("source"))
-    lines = reader.option("lineSep", "\n").text(where)
-    source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
-    return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start.alias("start"))
+def _table_rows(table: DataFrame, layout: Layout) -> DataFrame:
+    """The columns that are read, numbered: mapInArrow fails on a name with a dot or a back-quote, an empty one, NUL."""
+    columns = [F.col(quoted(name)).alias(str(i)) for i, name in enumerate(layout.columns)]
+    return table.select(*columns, *[F.col(name).alias(name[2:]) for name in PLACE if name in table.columns])
+
+
+def _raw(spark: SparkSession, reader: DataFrameReader, found: Input, places: list[str]) -> DataFrame:
+    """Lines that Spark reads (bytes, source, start), and files that are read whole.
+
+    Of those Spark brings the bytes and the source, and no start; or the source alone, and the worker opens them.
+    """
+    fs, files, lines = found.fs, found.files, found.form in ("text", "jsonl")
+    assert fs
+    many = plain_path(fs.root) != fs.root and len(files) > MANY_FILES
+    limit = min(SMALL_FILE, _sql_conf(spark).filesMaxPartitionBytes()) if many else -1
+    whole = [file for file in files if not lines or file[0].endswith(".zst") or file[1] <= limit]
+    parts = []
+    if len(whole) < len(files):
+        names = [name for name, size in files if not name.endswith(".zst") and size > limit] if whole else []
+        text = reader.option("lineSep", "\n").text([literal(name) for name in names] or places)
+        value = F.col("value").cast("binary").alias("bytes")
+        source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+        parts.append(text.select(value, source.alias("source"), start.alias("start")))
+    if whole and many:
+        parts.append(_named(spark, whole, lines))
+    elif whole:
+        names = [name for name, _ in whole] if len(whole) < len(files) else []
+        content = reader.format("binaryFile").load([literal(name) for name in names] or places)
+        columns = [F.col("content").alias("bytes"), F.col("path").alias("source")]
+        parts.append(content.select(*columns, *[F.lit(None).cast("bigint").alias("start")] * lines))
+        empty = [(b"", name) for name, size in files if not size]
+        if found.form == "files" and empty:  # Spark does not read them
+            parts.append(spark.createDataFrame(empty, "bytes binary, source string"))
+    return reduce(DataFrame.union, parts)
+
+
+def _named(spark: SparkSession, files: list[tuple[str, int]], lines: bool) -> DataFrame:
+    """Local files without their bytes, in partitions of about the same work, as Spark would pack them."""
+    conf = _sql_conf(spark)
+    cost = conf.filesOpenCostInBytes() if conf.contains(OPEN_COST_CONF) else OPEN_COST
+    names, sizes = zip(*sorted(files), strict=True)
+    work = np.cumsum(np.array(sizes, np.int64) + cost)
+    most = min(conf.filesMaxPartitionBytes(), max(cost, work[-1] // spark.sparkContext.defaultParallelism))
+    cuts = np.flatnonzero(np.diff((work - 1) // most)) + 1
+    chunks = [([str(name) for name in chunk],) for chunk in np.split(np.array(names, object), cuts)]
+    rows = spark.sparkContext.parallelize(chunks, len(chunks))
+    named = spark.createDataFrame(rows, "source array<string>", verifySchema=False)
+    columns = [F.lit(None).cast("binary").alias("bytes"), F.explode("source").alias("source")]
+    return named.select(*columns, *[F.lit(None).cast("bigint").alias("start")] * lines)
+
+
+def _sql_conf(spark: SparkSession) -> Any:
+    session: Any = spark
+    return session._jsparkSession.sessionState().conf()
+
+
+@contextmanager
+def packed(spark: SparkSession, corpus: Corpus) -> Iterator[None]:
+    """Have Spark put many small files into a partition: it takes opening one for 4 MB, unless that is configured."""
+    if not corpus.files or _sql_conf(spark).contains(OPEN_COST_CONF):
+        yield
+        return
+    spark.conf.set(OPEN_COST_CONF, min(4 << 20, max(OPEN_COST, corpus.size // corpus.files)))
+    try:
+        yield
+    finally:
+        spark.conf.unset(OPEN_COST_CONF)
 
 
 def _hidden(path: str) -> bool:
@@ -364,7 +534,7 @@ def _format(names: list[str], path: str) -> str:
     else:
         what = "mixes " + ", ".join(sorted(forms))
     raise Mistake(
-        f"--input {path} {what}: give --format parquet, jsonl, csv, text (a document a line) or "
+        f"--input {path} {what}: give --format parquet, orc, jsonl, csv, text (a document a line) or "
         "files (a document a file)"
     )
 

@@ -27,6 +27,13 @@ if __name__ == "__main__":
 from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser
 from jobs.outputs import Target, file_system, refuse_overlap, run_key
+from jobs.partitions import (
+    adds_partitions,
+    partition_column,
+    refuse_other_columns,
+    refuse_other_output,
+    replace_partitions,
+)
 from jobs.progress import progress
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark, uninterrupted
 from jobs.stages import count, fit, keep_tokens, load_model, reject_reasons, tell_finished, transform
@@ -38,19 +45,24 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     check_options(options)
     config = feature_config(options)
-    output = Target(options.output, "--output", options.overwrite)
+    output = Target(options.output, "--output", options.overwrite or adds_partitions(options))
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
     tokens_target = Target(options.tokens, "--tokens", options.overwrite) if options.tokens else None
-    found = find_input(options.input, options.format)
+    found = find_input(options.input, options.format, options.glob, options.where)
     applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
     own["--tokens"] = tokens_target.path if tokens_target else None
-    refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
+    refuse_overlap({"--apply": applied.root if applied else None, **own}, found.folders)
     model = load_model(applied) if applied else None
     config = model.config if model else config
-    key = run_key(vars(options), config.to_json(), model.id if model else "", found.listing)
+    adds = refuse_other_output(output, options, model)
+    key = run_key(vars(options), config.to_json(), model.id if model else "", found.listing) if found.listing else ""
     spark = spark_session("textmill featurize")
     corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
+    refuse_overlap(own, corpus.folders)
+    column = partition_column(corpus, options.partition_by) if options.partition_by else None
+    if column and adds:
+        refuse_other_columns(spark, output, corpus, column)
 
     model_staged = model_target.staged(key) if model_target else nullcontext("")
     tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
@@ -71,16 +83,19 @@ def main(arguments: list[str]) -> None:
                 model = fit(spark, output, model_target, config, counted, options.keep_counts)
         assert model is not None  # --model or --apply
         if tokens_target:
-            with progress(spark, "tokens", counted["documents"]):
+            with progress(spark, "tokens", counted["documents"]), reading():
                 keep_tokens(spark, output, tokens_target, corpus)
-        with progress(spark, "transform", counted["documents"]):
-            manifest = transform(spark, output, model, corpus, counted, options.engine == "explode")
+        with progress(spark, "transform", counted["documents"]), reading():
+            manifest = transform(spark, output, model, corpus, counted, options.engine == "explode", column)
         with uninterrupted():
             if model_target:
                 model_target.swap(f"{model_target.stage}/model")
             if tokens_target:
                 tokens_target.swap(f"{tokens_target.stage}/tokens")
-            output.swap(f"{stage}/output")
+            if adds:
+                replace_partitions(output, f"{stage}/output", manifest)
+            else:
+                output.swap(f"{stage}/output")
     print(json.dumps(manifest) if options.log_json else summary(spark, output.path, options, model, manifest))
 
 

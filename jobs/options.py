@@ -89,13 +89,22 @@ def parser() -> argparse.ArgumentParser:
     p = Parser(
         "featurize.py", description="Text to sparse features, and the model that gives them.", allow_abbrev=False
     )
-    p.add_argument("--input", required=True, metavar="PATH", help="a file or folder, taken literally")
+    p.add_argument(
+        "--input", required=True, metavar="PATH", help="a file or folder, taken literally; or table:DATABASE.NAME"
+    )
+    p.add_argument("--glob", action="store_true", help="take --input for a pattern: * ? [a-z] {a,b}")
+    p.add_argument("--where", metavar="CONDITION", help="of a table, only these rows: a condition in SQL")
     p.add_argument("--output", required=True, metavar="DIR", help="where the features go")
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
     p.add_argument("--overwrite", action="store_true", help="replace --output, --model and --tokens if they exist")
     p.add_argument(
         "--keep-counts", action="store_true", default=None, help="keep every term's counts in --model, to merge models"
+    )
+    p.add_argument(
+        "--partition-by",
+        metavar="COLUMN",
+        help="write folders COLUMN=VALUE; into an --output that exists with --apply: only these are replaced",
     )
     p.add_argument(
         "--format",

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
-from jobs.corpus import Corpus
+from jobs.corpus import Corpus, packed
 from jobs.explode import FREQUENT, exploded, join_vocabulary, sum_terms, write_vocabulary
 from jobs.outputs import FileSystem, Target, add_up, move_parquet, read_parquet, write_cells
+from jobs.partitions import lay_out, name_run
 from jobs.schemas import check, features_schema, tokens_schema
 from jobs.session import Mistake, app_folder, log, mistakes, on_workers, rows_per_batch, ship
 from jobs.workers import (
@@ -73,7 +75,8 @@ def count(
     if not is_counted(output):
         with output.step("count") as folder:
             worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), explode, tokens)
-            write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
+            with packed(spark, corpus):
+                write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
             if explode:
                 sum_terms(spark, folder)
             if not move_parquet(output.fs, f"{folder}/kind=rejects", f"{folder}/_rejects"):
@@ -180,24 +183,38 @@ def shard_share(most: int) -> int:
 
 
 def transform(
-    spark: SparkSession, output: Target, model: FeatureModel, corpus: Corpus, counted: dict[str, int], explode: bool
+    spark: SparkSession,
+    output: Target,
+    model: FeatureModel,
+    corpus: Corpus,
+    counted: dict[str, int],
+    explode: bool,
+    column: StructField | None,
 ) -> dict[str, Any]:
     """Weigh the blocks in the stage into its output/, verified, with rejects and manifest; returns the manifest.
 
-    explode: the vocabulary is joined, not looked up by each worker.
+    explode: the vocabulary is joined, not looked up by each worker. column: by which the rows go to folders.
     """
     if found := output.find("output"):
         return dict(output.fs.read_json(f"{found}/_manifest.json"))
     with output.step("output") as folder:
-        cells = f"{folder}-cells"
-        write = write_joined if explode else write_features
-        written = write(spark, output.stage, cells, model, corpus)
-        move_parquet(output.fs, f"{cells}/kind=features", folder)
+        cells, write = f"{folder}-cells", write_joined if explode else write_features
+        carried = [field for field in corpus.carried if field != column]  # Spark reads its type from folders' names
+        schema = features_schema(corpus.id_type, corpus.label, carried)
+        blocks = _blocks(spark, output.stage, corpus)
+        write(spark, blocks, output.stage, cells, model, schema.json(), column.name if column else "")
+        if column:
+            written = lay_out(spark, output.fs, cells, folder, column)
+        else:
+            written = add_up(spark, cells, FEATURE_STATS)
+            move_parquet(output.fs, f"{cells}/kind=features", folder)
         rows = read_parquet(spark, folder)
-        check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        check(rows.drop(column.name) if column else rows, schema)
         if not rows.count() == written["documents"] == counted["documents"]:
             raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
         manifest = manifest_of(model, counted, written)
+        if column:
+            manifest = name_run(output.fs, folder, manifest, column)
         output.fs.write_json(f"{folder}/_manifest.json", manifest)
         output.lease.check()
         output.fs.rename(f"{output.stage}/count/_rejects", f"{folder}/_rejects")
@@ -217,32 +234,30 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
     }
 
 
-def write_features(spark: SparkSession, stage: str, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
-    """Weigh the blocks in `stage`/count into the cells of `folder`; returns the sums of FEATURE_STATS."""
+def write_features(
+    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, schema: str, partition_by: str
+) -> None:
+    """Weigh the blocks in `stage`/count into the cells of `folder`."""
     vocabulary = app_folder() / f"vocabulary-{model.id}.table"
     model.table.save(vocabulary)
-    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
-        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema)
+        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema, partition_by)
         worker = on_workers(spark, "write_features", *settings)
-        columns = _blocks(spark, stage, corpus).select("terms", "documents", "hashes", "repeats")
-        write_cells(columns.mapInArrow(worker, CELLS), folder)
-    return add_up(spark, folder, FEATURE_STATS)
+        write_cells(blocks.select("terms", "documents", "hashes", "repeats").mapInArrow(worker, CELLS), folder)
 
 
-def write_joined(spark: SparkSession, stage: str, folder: str, model: FeatureModel, corpus: Corpus) -> dict[str, int]:
+def write_joined(
+    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, schema: str, partition_by: str
+) -> None:
     """What write_features does, by a join of the terms in `stage`/count with the vocabulary."""
     write_vocabulary(model, f"{folder}-vocabulary.parquet", FREQUENT)
-    blocks = _blocks(spark, stage, corpus).select("block", "documents", "hashes", "repeats")
-    rows = join_vocabulary(
-        exploded(spark, f"{stage}/count"), read_parquet(spark, f"{folder}-vocabulary.parquet"), blocks, model
-    )
-    schema = features_schema(corpus.id_type, corpus.label, corpus.carried).json()
+    vocabulary = read_parquet(spark, f"{folder}-vocabulary.parquet")
+    documents = blocks.select("block", "documents", "hashes", "repeats")
+    rows = join_vocabulary(exploded(spark, f"{stage}/count"), vocabulary, documents, model)
+    settings = (model.config.to_json(), model.mean_length, schema, partition_by)
     with rows_per_batch(spark, JOINED_ROWS):
-        worker = on_workers(spark, "write_joined", model.config.to_json(), model.mean_length, schema)
-        write_cells(rows.mapInArrow(worker, CELLS), folder)
-    return add_up(spark, folder, FEATURE_STATS)
+        write_cells(rows.mapInArrow(on_workers(spark, "write_joined", *settings), CELLS), folder)
 
 
 def keep_tokens(spark: SparkSession, output: Target, target: Target, corpus: Corpus) -> None:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from models.features import FeatureConfig, Features, entry_values, weigh
 from models.kept import COUNTS, counts_hash, hex_sum, shard_table
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
-from udfs.records import REJECTS, Layout, one, parse, slices
+from udfs.records import REJECTS, Layout, Unreadable, line_blocks, lines_of, one, parse, read_file, slices
 from udfs.text import CHARACTERS, tokens
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
@@ -67,11 +68,7 @@ class CellFile:
         self.kind, self.schema, self.cells = kind, schema, 0
         self._parts = _Parts()
         self._file = pa.PythonFile(self._parts, "w")  # counts positions
-        # Dictionary pages pay for neither sparse entries nor packed tables, nor do their statistics.
-        plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.type != pa.binary()]
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=compression, use_dictionary=False, write_statistics=plain
-        )
+        self._writer = pq.ParquetWriter(self._file, schema, **_settings(schema, compression))
 
     def write(self, table: pa.Table) -> pa.RecordBatch:
         """The cell that holds `table` as one row group."""
@@ -87,12 +84,84 @@ class CellFile:
             yield self._cell()
 
     def _cell(self) -> pa.RecordBatch:
-        cell = self._parts.take()
-        assert cell.endswith(MAGIC)
-        # The column is declared a string, since Spark's text writer takes nothing else; its bytes are never looked at.
-        offsets = pa.py_buffer(np.array([0, len(cell) - len(MAGIC)], np.int32))
-        text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(cell))
-        return pa.RecordBatch.from_arrays([pa.array([self.kind]), text], ["kind", "cell"])
+        return _cell(self.kind, self._parts.take())
+
+
+def _settings(schema: pa.Schema, compression: str) -> dict[str, Any]:
+    """How a Parquet file is written: dictionary pages pay for neither sparse entries nor packed tables, nor do their
+    statistics."""
+    plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.type != pa.binary()]
+    return {"compression": compression, "use_dictionary": False, "write_statistics": plain}
+
+
+def _cell(kind: str, content: bytes) -> pa.RecordBatch:
+    assert content.endswith(MAGIC)
+    # The column is declared a string, since Spark's text writer takes nothing else; its bytes are never looked at.
+    offsets = pa.py_buffer(np.array([0, len(content) - len(MAGIC)], np.int32))
+    text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
+    return pa.RecordBatch.from_arrays([pa.array([kind]), text], ["kind", "cell"])
+
+
+def whole_file(kind: str, table: pa.Table) -> pa.RecordBatch:
+    """A Parquet file as one cell, which may come in any order among others."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **_settings(table.schema, "zstd"))
+    return _cell(kind, sink.getvalue().to_pybytes())
+
+
+class PartitionFiles:
+    """Rows of FEATURES by a column's value: each file holds one value's rows, and is one cell.
+
+    Its kind is NUMBER-VALUE, the value as Spark writes it in a folder's name but for the escapes, which Spark adds as
+    it makes a folder of the kind. In one cell, since Spark sorts rows where it meets more kinds than it keeps files
+    open for.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema, self._size, self._number = schema, 0, 0
+        self._held: dict[str, list[pa.Table]] = {}
+        self._stats: dict[str, dict[str, int]] = {}
+
+    def add(self, rows: pa.Table, values: pa.Array, hashes: np.ndarray, lengths: np.ndarray) -> Cells:
+        """Add rows, each with its value, its hash (uint64[n, 2]) and its document's number of tokens."""
+        found = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
+        codes = found.indices.to_numpy()
+        for code, value in enumerate(found.dictionary.to_pylist()):
+            at = np.flatnonzero(codes == code)
+            part = rows.take(pa.array(at)).cast(self._schema)
+            entries = pc.list_value_length(part["indices"]).to_numpy()
+            self._held.setdefault(value, []).append(part)
+            self._size += part.nbytes
+            stats = self._stats.setdefault(value, dict.fromkeys(PARTITION_STATS, 0))
+            stats["documents"] += len(at)
+            stats["tokens"] += int(lengths[at].sum())
+            stats["entries"] += int(entries.sum())
+            stats["empty"] += int((entries == 0).sum())
+            stats |= hash_parts(hash_total(stats) + hash_sum(hashes[at]))
+            if len(value.encode()) > PARTITION_BYTES or "\0" in value:
+                raise Unreadable(
+                    f"holds {value[:40]!r}… in the column of --partition-by: a folder can be named after at most "
+                    f"{PARTITION_BYTES} bytes, without NUL"
+                )
+        if len(self._stats) > MOST_PARTITIONS:
+            raise Unreadable(
+                f"holds more than {MOST_PARTITIONS} values in the column of --partition-by: give one with fewer"
+            )
+        if self._size > HELD_BYTES:
+            yield from self._flush()
+
+    def _flush(self) -> Cells:
+        for value, tables in self._held.items():
+            yield whole_file(f"{self._number}-{value or DEFAULT_PARTITION}", pa.concat_tables(tables))
+        self._held, self._size, self._number = {}, 0, self._number + 1
+
+    def close(self) -> Cells:
+        """The rest, and stats."""
+        yield from self._flush()
+        if self._stats:
+            rows = [{"value": value, **stats} for value, stats in self._stats.items()]
+            names = [("value", pa.string()), *((name, pa.int64()) for name in PARTITION_STATS)]
+            yield whole_file("stats", pa.Table.from_pylist(rows, pa.schema(names)))
 
 
 class _Parts(io.RawIOBase):
@@ -206,7 +275,7 @@ def count(
     held: list[list[TermCounts]] = []  # of each block, by shard
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
-    for raw in _joined(_numbered(batches)):
+    for raw in records(batches, where):
         parsed = parse(raw, where)
         stats["records"] += parsed.records
         stats["documents"] += parsed.documents.num_rows
@@ -266,6 +335,68 @@ def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
     return pa.table({"shard": rows, "terms": cells}, DEALT)
 
 
+def records(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.Table]:
+    """Raw records as `parse` takes them, about BLOCK_BYTES together, of the batches that Spark hands over."""
+    yield from _joined(_numbered(_opened(batches, layout.format in ("text", "jsonl"))))
+
+
+def _opened(batches: Iterator[pa.RecordBatch], lines: bool) -> Iterator[pa.RecordBatch]:
+    """The batches with whole files as records: those without `bytes` are opened here, and cut into lines if wanted.
+
+    A file is whole where `lines` have no `start`.
+    """
+    for batch in batches:
+        if "bytes" not in batch.schema.names:  # a table
+            yield batch
+            continue
+        whole = pc.is_null(batch["start"] if lines else batch["bytes"])
+        if whole.true_count < batch.num_rows:
+            yield batch.filter(pc.invert(whole)) if whole.true_count else batch
+        if whole.true_count:
+            files = _contents(batch.filter(whole))
+            yield from _lines(files) if lines else _whole(files)
+
+
+def _contents(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of files."""
+    for path, content in zip(batch["source"], batch["bytes"], strict=True):
+        yield path.as_py(), content.as_py() if content.is_valid else read_file(path.as_py())
+
+
+def _whole(files: Iterator[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[str, bytes]] = []
+    size = 0
+    for path, content in files:
+        held.append((path, content))
+        size += len(content)
+        if size > BLOCK_BYTES:
+            yield _files(held)
+            held, size = [], 0
+    if held:
+        yield _files(held)
+
+
+def _files(held: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    paths, contents = zip(*held, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(contents, pa.binary()), pa.array(paths)], ["bytes", "source"])
+
+
+def _lines(files: Iterator[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[str, int, bytes]] = []
+    size = 0
+    for path, content in files:
+        first = 0
+        for block in line_blocks(path, content):
+            held.append((path, first, block))
+            size += len(block)
+            if size > BLOCK_BYTES:
+                yield lines_of(held)
+                held, size = [], 0
+            first += block.count(b"\n")
+    if held:
+        yield lines_of(held)
+
+
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches with a column `position` in place of `start`: the record's number in its part of a file, from 0.
 
@@ -288,7 +419,9 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             last, seen = (source[-1], start[-1]), int(position[-1]) + 1
         mid_file = pc.binary_join_element_wise(source, pa.array(start).cast(pa.string()), "@")
         source = pc.if_else(pc.equal(batch["start"], 0), source, mid_file)
-        yield pa.RecordBatch.from_arrays([batch["bytes"], source, pa.array(position)], ["bytes", "source", "position"])
+        names = [name for name in batch.schema.names if name not in ("source", "start")]
+        columns = [*(batch[name] for name in names), source, pa.array(position)]
+        yield pa.RecordBatch.from_arrays(columns, [*names, "source", "position"])
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -296,6 +429,9 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
+        if held and batch.schema != held[0].schema:  # lines that Spark read, and those of whole files
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
         if batch.num_rows:
             held.append(batch)
             size += batch.nbytes
@@ -358,9 +494,14 @@ def hash_parts(total: int) -> dict[str, int]:
     return {name: total >> 32 * part & 0xFFFFFFFF for part, name in enumerate(HASH_PARTS)}
 
 
+def hash_total(stats: dict[str, int]) -> int:
+    """The sum whose parts were added up in `stats`."""
+    return sum(stats[name] << 32 * part for part, name in enumerate(HASH_PARTS))
+
+
 def hash_of(stats: dict[str, int]) -> str:
-    """The hash, as 32 hex digits, whose parts were added up in `stats`."""
-    return hex_sum(sum(stats[name] << 32 * part for part, name in enumerate(HASH_PARTS)))
+    """The same, modulo 2^128, as 32 hex digits."""
+    return hex_sum(hash_total(stats))
 
 
 # -- terms: shards -> the corpus's terms with df and cf, or the first of them ----------------------------------------
@@ -447,6 +588,11 @@ def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
 # -- features: blocks + vocabulary -> features, stats ----------------------------------------------------------------
 
 FEATURE_STATS = ("documents", "entries", "empty", *HASH_PARTS)
+PARTITION_STATS = (*FEATURE_STATS, "tokens")
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null and for an empty string
+PARTITION_BYTES = 80  # of a value: escaped, it must fit into a file's name
+MOST_PARTITIONS = 10_000
+HELD_BYTES = 64 << 20  # of rows that are held to be written by partition
 
 
 def write_features(
@@ -457,10 +603,12 @@ def write_features(
     mean_length: float,
     unseen_idf: float,
     schema: str,
+    partition_by: str = "",
 ) -> Cells:
     """Weigh the blocks' documents over the vocabulary in the file `table` (a name that Spark brought); FEATURES, stats.
 
-    `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again.
+    `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again. partition_by:
+    a column that is left out of it, and by whose values the rows go to files.
     """
     if not os.path.isabs(table):
         from pyspark import SparkFiles
@@ -476,11 +624,11 @@ def write_features(
                 counts = _block_counts(unpack(batch["terms"][row])[0], documents)
                 yield documents, weigh(counts, vocabulary, settings, mean_length, unseen_idf)
 
-    yield from _feature_cells(blocks(), schema)
+    yield from _feature_cells(blocks(), schema, partition_by)
 
 
 def write_joined(
-    batches: Iterator[pa.RecordBatch], partition: int, config: str, mean_length: float, schema: str
+    batches: Iterator[pa.RecordBatch], partition: int, config: str, mean_length: float, schema: str, partition_by: str
 ) -> Cells:
     """Weigh documents whose terms were joined with the vocabulary; FEATURES, stats.
 
@@ -496,7 +644,7 @@ def write_joined(
             values = entry_values(indptr, each, tf.copy(), idf, lengths, settings, mean_length)
             yield documents, Features(indptr, index, values)
 
-    yield from _feature_cells(blocks(), schema)
+    yield from _feature_cells(blocks(), schema, partition_by)
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -523,23 +671,32 @@ def _with_ids(batch: pa.RecordBatch, row: int) -> pa.Table:
     return documents.append_column("id", record_ids(batch["hashes"][row], earlier))
 
 
-def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str) -> Cells:
-    """FEATURES and stats of blocks of documents."""
+def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str, partition_by: str) -> Cells:
+    """FEATURES and stats of blocks of documents; with `partition_by`, in a file for each value of that column."""
     names = [field["name"] for field in json.loads(schema)["fields"]]
     file: CellFile | None = None
+    files: PartitionFiles | None = None
     stats = dict.fromkeys(FEATURE_STATS, 0)
     total = 0
     for documents, features in blocks:
         indices, values = features.arrow()
         whole = documents.append_column("indices", indices).append_column("values", values).select(names)
         label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
-        total += hash_sum(features.hashes(_column(documents, "id"), label))
+        hashes = features.hashes(_column(documents, "id"), label)
+        if partition_by:
+            files = files or PartitionFiles(whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
+            lengths = _column(documents, "__length").to_numpy()
+            yield from files.add(whole, _column(documents, partition_by), hashes, lengths)
+            continue
+        total += hash_sum(hashes)
         stats["documents"] += documents.num_rows
         stats["entries"] += len(features.indices)
         stats["empty"] += int((np.diff(features.indptr) == 0).sum())
         if file is None:
             file = CellFile("features", whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
         yield file.write(whole.cast(file.schema))
+    if files:
+        yield from files.close()
     if file is None:
         return
     yield from file.close()

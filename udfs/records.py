@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +46,13 @@ JSON_TYPES = {
     "array<string>": pa.list_(pa.string()),
 }
 BEYOND = "an integer outside 64 bits"
-OPENED: dict[str, Callable[[io.BytesIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+PIECE_BYTES = 8 << 20  # of a file's content that is decompressed at once
+ZSTD_BLOCK = 256 << 10  # more than one block of zstd takes, compressed or not
+OPENED: dict[str, Callable[[io.BytesIO], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".zst": lambda file: pa.CompressedInputStream(file, "zstd"),
+}
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
 BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
@@ -64,9 +70,9 @@ class Unreadable(ValueError):
 class Layout:
     """How a corpus is laid out: its format and which column is what; `carried` names all other columns.
 
-    format: "table" (Parquet), "text", "jsonl", "csv" or "files". id and label may be None. types: for jsonl, the type
-    of each field by JSON_TYPES. root: for files, the folder to which an id is relative. max_document_bytes: of a
-    document's text as it came, before bad bytes are replaced.
+    format: "table", "text", "jsonl", "csv" or "files". id and label may be None. types: for jsonl, the type of each
+    field by JSON_TYPES. root: for files, the folder to which an id is relative. table: the name of a catalog's table.
+    max_document_bytes: of a document's text as it came, before bad bytes are replaced.
     """
 
     format: str
@@ -77,6 +83,7 @@ class Layout:
     types: dict[str, str] = field(default_factory=dict)
     root: str = ""
     max_document_bytes: int = 16 << 20
+    table: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -104,15 +111,18 @@ class Parsed:
 
 
 class _Aside:
-    """Rejected and repaired records, collected; their sources come as paths, or as URLs as in _metadata.file_path."""
+    """Rejected and repaired records, collected; their sources come as paths, or as URLs as in _metadata.file_path.
 
-    def __init__(self, urls: bool) -> None:
-        self.urls = urls
+    table: a name to put before each source.
+    """
+
+    def __init__(self, urls: bool, table: str = "") -> None:
+        self.urls, self.name = urls, table
         self.rows: list[dict[str, object]] = []
         self.rejected = self.repaired = 0
 
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
-        source = plain_path(unquote(source) if self.urls else source)
+        source = f"{self.name} {plain_path(unquote(source) if self.urls else source)}".strip()
         reason = " ".join(reason.splitlines())
         reason = reason if len(reason) <= REASON_LIMIT else reason[: REASON_LIMIT - 1] + "…"
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
@@ -150,7 +160,7 @@ def parse(raw: pa.Table, layout: Layout) -> Parsed:
     `layout.columns` in this order under any names, then file and position. A text or jsonl file's byte order mark is
     gone already: Spark's line reader drops it.
     """
-    aside = _Aside(urls=layout.format not in ("csv", "files"))
+    aside = _Aside(layout.format not in ("csv", "files"), layout.table)
     if layout.format == "table":
         return _parse_table(raw.rename_columns([*layout.columns, "__source", "__position"]), layout, aside)
     if layout.format == "csv":
@@ -498,19 +508,84 @@ def _csv_record(content: bytes, at: int, lost: set[int]) -> tuple[list[bytes], i
 
 def _decompressed(path: str, content: bytes) -> bytes:
     """What a file holds, by its name; raises Unreadable where it is damaged or too large."""
+    found, size = [], 0
+    for piece in pieces(path, content):
+        found.append(piece)
+        size += len(piece)
+        if size > WHOLE_FILE_LIMIT:
+            remedy = "split it, or convert it to jsonl or parquet"
+            raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes when decompressed: {remedy}")
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a local file, named as Hadoop names it; raises Unreadable where it can't be read."""
+    try:
+        with open(plain_path(path), "rb", buffering=0) as file:
+            return file.read()
+    except OSError as error:
+        raise Unreadable(f"{plain_path(path)} cannot be read: {error.strerror}") from None
+
+
+def pieces(path: str, content: bytes) -> Iterator[bytes]:
+    """What a file holds, decompressed by its name, in pieces of PIECE_BYTES; raises Unreadable where it is damaged."""
     opened = OPENED.get(path[path.rfind(".") :])
     if opened is None:
-        return content
+        yield content
+        return
     try:
         with opened(io.BytesIO(content)) as file:
-            found = file.read(WHOLE_FILE_LIMIT + 1)
-    except (OSError, EOFError, zlib.error) as error:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+    except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:
         remedy = "fetch it again, or decompress what is left of it"
         raise Unreadable(f"{plain_path(path)} is truncated or damaged ({error}): {remedy}") from None
-    if len(found) > WHOLE_FILE_LIMIT:
-        remedy = "split it, or convert it to jsonl or parquet"
-        raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes when decompressed: {remedy}")
-    return found
+
+
+def zstd_start(content: bytes, size: int) -> bytes:
+    """The first `size` bytes of a zstd file's content, from its own first bytes; raises OSError where it is none."""
+    found = b""
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as file:
+        try:
+            while len(found) < size and (piece := file.read(ZSTD_BLOCK)):
+                found += piece
+        except OSError:  # it is cut off here
+            if not found:
+                raise
+    return found[:size]
+
+
+def line_blocks(path: str, content: bytes) -> Iterator[bytes]:
+    """A file's lines in blocks of about PIECE_BYTES, each line ended by LF; a byte order mark at the start is gone."""
+    rest, at_start = b"", True
+    for piece in pieces(path, content):
+        piece, at_start = piece.removeprefix(BOM) if at_start else piece, False
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            yield rest + piece[:cut]
+        rest = piece[cut:] if cut else rest + piece
+        if len(rest) > WHOLE_FILE_LIMIT:
+            raise Unreadable(f"{plain_path(path)} has a line of more than {WHOLE_FILE_LIMIT} bytes: leave it out")
+    if rest:
+        yield rest + b"\n"
+
+
+def lines_of(blocks: list[tuple[str, int, bytes]]) -> pa.RecordBatch:
+    """Blocks of lines, each as the file's path, the number of its first line and the lines, as records.
+
+    Columns bytes (binary, without LF), source (string, the path as a URL), position (int64).
+    """
+    counts = np.array([block.count(b"\n") for _, _, block in blocks], np.int64)
+    data = np.frombuffer(b"".join(block for _, _, block in blocks), np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    offsets = np.append(0, ends - np.arange(len(ends))).astype(np.int32)
+    body = pa.py_buffer(data[data != ord("\n")])
+    lines = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), body])
+    before = np.array([first for _, first, _ in blocks], np.int64) - (np.cumsum(counts) - counts)
+    sources = pa.array([quote(path) for path, _, _ in blocks], pa.string())
+    of = np.repeat(np.arange(len(blocks)), counts)
+    columns = [lines, sources.take(pa.array(of)), pa.array(np.arange(len(ends)) + before[of])]
+    return pa.RecordBatch.from_arrays(columns, ["bytes", "source", "position"])
 
 
 def csv_columns(content: bytes) -> list[str]:

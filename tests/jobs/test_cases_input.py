@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.jobs.test_corpus import mistake, opened, parsed, texts, write
+from jobs import corpus
+from tests.jobs.test_corpus import COMPRESSED, mistake, opened, parsed, texts, write
+from tests.jobs.test_featurize import featurize, one_clear_line
 from udfs.arrays import string_buffers
-from udfs.records import Layout, decode, parse
+from udfs.records import Layout, Unreadable, decode, parse
 
 FILE = Path(__file__).parents[1] / "data/cases.jsonl"
 CASES: dict[str, Any] = {case["id"]: case for case in map(json.loads, FILE.open(encoding="utf-8"))}
@@ -31,6 +33,13 @@ def rows(spark: Any, path: Path, **settings: Any) -> list[str]:
     """The texts of a corpus in the order of its records."""
     found: list[str] = parsed(opened(spark, str(path), **settings)).documents["text"].to_pylist()
     return found
+
+
+@pytest.fixture(params=["spark", "workers"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are opened by Spark, or by the workers as where there are many."""
+    if request.param == "workers":
+        monkeypatch.setattr(corpus, "MANY_FILES", 0)
 
 
 # tok-12, tok-13: bytes
@@ -63,6 +72,7 @@ def test_invalid_bytes_are_replaced_and_nul_is_kept_in_every_format(form: str, s
     assert found.rejects["kind"].to_pylist() == ["repaired"]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_byte_order_mark_at_the_start_of_any_file_is_no_text(spark: Any, tmp_path: Path) -> None:
     given, expected = case("tok-13")
     contents = {name: bytes.fromhex(file["bytes_hex"]) for name, file in given["files"].items()}
@@ -90,6 +100,7 @@ def test_a_path_is_literal_and_no_pattern(spark: Any, tmp_path: Path) -> None:
     for name, content in given["files"].items():
         write(tmp_path / name, content.encode())
     assert [rows(spark, tmp_path / name) for name in given["read"]] == [[content] for content in expected["content"]]
+    assert rows(spark, tmp_path / "g[1].txt", glob=True) == ["g1"]
 
 
 def test_hidden_and_unfinished_files_are_left_out_and_reported(
@@ -105,31 +116,84 @@ def test_hidden_and_unfinished_files_are_left_out_and_reported(
     for name in ("_a.txt", ".b.txt", "d._COPYING_"):
         assert "hidden from Spark by its name" in mistake(spark, tmp_path / "in" / name, form="text")
     assert texts(spark, tmp_path / "in/_sub") == ["_sub/x.txt"]  # a folder that is asked for by name is read
+    assert texts(spark, tmp_path / "in/*", form="text", glob=True) == sorted([*expected["read"], "_x=1/in.txt"])
+
+
+# hdfs-05: overwriting
+
+
+@pytest.mark.parametrize("given_as", ["path", "glob", "table"])
+def test_a_job_may_not_overwrite_what_it_reads(given_as: str, spark: Any, tmp_path: Path, capsys: Any) -> None:
+    given, expected = case("hdfs-05")
+    place = tmp_path / given["cases"][0]["write"]
+    write(place / "a.parquet", pa.table({"id": [1, 2, 3, 4], "text": ["a", "b", "c", "d"]}))
+    source = {"path": str(place), "glob": f"{place}/*.parquet", "table": "table:its_own_output"}[given_as]
+    if given_as == "table":
+        spark.catalog.createTable("its_own_output", str(place), "parquet")
+    options = ["--glob"] * (given_as == "glob") + ["--where", given["cases"][0]["filter"], "--overwrite"]
+    try:
+        for output, model in ((place, tmp_path / "m"), (tmp_path / "o", place), (place / "sub", tmp_path / "m")):
+            outputs = ("--output", output, "--model", model)
+            assert featurize("--input", source, *outputs, *options) == 2
+            assert "lies in" in one_clear_line(capsys.readouterr().err)
+            assert spark.read.parquet(str(place)).count() == 4
+            assert [path.name for path in tmp_path.iterdir()] == ["P"]
+        outputs = ("--output", tmp_path / "o", "--model", tmp_path / "m")
+        assert featurize("--input", source, *outputs, *options) == 0
+        assert spark.read.parquet(str(tmp_path / "o")).count() == expected["rows_after"][0]
+    finally:
+        spark.sql("drop table if exists its_own_output")
+
+
+def test_a_job_that_fails_half_way_leaves_the_old_output_and_a_model_needs_its_manifest(
+    spark: Any, tmp_path: Path, capsys: Any
+) -> None:
+    given, expected = case("hdfs-05")
+    lines = b"".join(b"%d\n" % i for i in range(given["cases"][1]["existing_rows"]))
+    outputs = ("--output", tmp_path / "P", "--model", tmp_path / "model")
+    assert featurize("--input", write(tmp_path / "in.txt", lines), *outputs) == 0
+    damaged = write(tmp_path / "bad.txt.gz", gzip.compress(os.urandom(100_000))[:-30])
+    assert featurize("--input", damaged, *outputs, "--overwrite") == 2
+    assert spark.read.parquet(str(tmp_path / "P")).count() == expected["rows_after"][1]
+    (tmp_path / "model/manifest.json").unlink()
+    assert featurize("--input", tmp_path / "in.txt", "--output", tmp_path / "x", "--apply", tmp_path / "model") == 2
+    assert "has no manifest.json" in capsys.readouterr().err
 
 
 # hdfs-06, hdfs-08, hdfs-09: records
 
 
+@pytest.mark.usefixtures("either_way")
 def test_every_gzip_member_and_bzip2_stream_is_read(spark: Any, tmp_path: Path) -> None:
     given, expected = case("hdfs-06")
     members = [bytes.fromhex(member) for member in given["gz"]["members_hex"]]
     for suffix, compress, lines in (
         ("gz", gzip.compress, expected["lines"][0]),
         ("bz2", bz2.compress, expected["lines"][1]),
+        ("zst", COMPRESSED[".zst"], expected["lines"][1]),
     ):
         assert rows(spark, write(tmp_path / f"a.txt.{suffix}", b"".join(map(compress, members)))) == lines
 
 
-def test_a_truncated_archive_fails_and_is_not_cut_silently(spark: Any, tmp_path: Path) -> None:
+def test_a_truncated_archive_fails_and_is_not_cut_silently(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = b"".join(b"%d %d\n" % (i, i * i * 7919) for i in range(20_000))
     for suffix, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
         path = write(tmp_path / f"a.txt.{suffix}", compress(content)[:-30])
         with pytest.raises(Exception, match=r"FAILED_READ_FILE|EOF|nexpected end"):
             opened(spark, str(path)).raw.toArrow()
+    for suffix, compress in COMPRESSED.items():
+        if suffix:
+            monkeypatch.setattr(corpus, "MANY_FILES", 0)
+            for cut in (30, 1):
+                path = write(tmp_path / f"b.txt{suffix}", compress(content)[:-cut])
+                with pytest.raises(Unreadable, match="truncated or damaged"):
+                    parsed(opened(spark, str(path)))
     assert "truncated or damaged" in mistake(spark, write(tmp_path / "b.txt.gz", b"no gzip"))
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, COMPRESSED[".zst"]])
 @pytest.mark.parametrize("form", ["text", "jsonl", "files"])
 def test_compressed_content_without_the_suffix_is_refused(compress: Any, form: str, spark: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "noext", compress(b'{"text": "a"}\n' * 9))
@@ -154,6 +218,7 @@ def test_large_plain_and_bzip2_files_are_read_in_parts_without_a_loss(spark: Any
         spark.conf.set("spark.sql.files.maxPartitionBytes", before)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_malformed_json_is_counted_and_kept_aside(spark: Any, tmp_path: Path) -> None:
     given, expected = case("hdfs-08")
     lines = given["lines"]
@@ -168,6 +233,7 @@ def test_malformed_json_is_counted_and_kept_aside(spark: Any, tmp_path: Path) ->
     assert [lines[row["position"]].encode() for row in found.rejects.to_pylist()] == found.rejects["bytes"].to_pylist()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_record_ends_at_lf_only(spark: Any, tmp_path: Path) -> None:
     given, expected = case("hdfs-09")
     odd = "one\u2028two\u2029\u0085\x0b\x0c\x1c\x1d\x1e three"

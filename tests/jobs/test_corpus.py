@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import corpus
-from jobs.corpus import Corpus, find_input, open_corpus
+from jobs.corpus import Corpus, find_input, open_corpus, packed
 from jobs.session import Mistake
-from jobs.workers import _numbered
-from udfs.records import BOM, Parsed, parse
+from jobs.workers import records
+from udfs.records import BOM, Parsed, Unreadable, parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,14 +34,16 @@ def write(path: Path, content: bytes | pa.Table) -> Path:
     return path
 
 
-def opened(spark: Any, path: str, form: str = "auto", **settings: Any) -> Corpus:
-    return open_corpus(spark, find_input(path, form), **settings)
+def opened(
+    spark: Any, path: str, form: str = "auto", glob: bool = False, where: str | None = None, **settings: Any
+) -> Corpus:
+    return open_corpus(spark, find_input(path, form, glob, where), **settings)
 
 
 def parsed(found: Corpus) -> Parsed:
     """All records of a corpus, as a worker would parse them in one partition."""
-    batches = list(_numbered(iter(found.raw.coalesce(1).toArrow().to_batches())))
-    return parse(pa.Table.from_batches(batches), found.layout)
+    tables = records(iter(found.raw.coalesce(1).toArrow().to_batches()), found.layout)
+    return parse(pa.concat_tables(tables), found.layout)
 
 
 def texts(spark: Any, path: Path, **settings: Any) -> list[str]:
@@ -138,6 +140,159 @@ def test_extensions_tell_the_format_whatever_their_case(spark: Any, tmp_path: Pa
     write(tmp_path / "sub/b.text.gz", gzip.compress(b"b"))
     found = opened(spark, str(tmp_path))
     assert (found.layout.format, found.files) == ("text", 2)
+
+
+# Globs.
+
+
+def test_a_glob_is_one_only_if_it_is_declared(spark: Any, tmp_path: Path) -> None:
+    for name in ("a1.txt", "a2.txt", "b1.txt", "d/a3.txt", "d/e/a4.txt", "a[1].txt", "_a5.txt", ".a6.txt"):
+        write(tmp_path / "in" / name, name.encode())
+    root = tmp_path / "in"
+    for pattern, names in (
+        ("a*.txt", ["a1.txt", "a2.txt", "a[1].txt"]),
+        ("[ab]1.txt", ["a1.txt", "b1.txt"]),
+        ("{a2,d/*}.txt", ["a2.txt", "d/a3.txt"]),
+        ("?", ["d/a3.txt", "d/e/a4.txt"]),
+        ("*", ["a1.txt", "a2.txt", "a[1].txt", "b1.txt", "d/a3.txt", "d/e/a4.txt"]),
+        (r"a\[1\].txt", ["a[1].txt"]),
+        ("d/e", ["d/e/a4.txt"]),
+    ):
+        assert texts(spark, root / pattern, form="text", glob=True) == names
+        found = parsed(opened(spark, str(root / pattern), form="files", glob=True)).documents
+        assert sorted(found["id"].to_pylist()) == [
+            name.removeprefix("d/e/") if pattern == "d/e" else name for name in names
+        ]
+    assert texts(spark, root / "a[1].txt") == ["a[1].txt"]
+    assert "x*.txt matches nothing: mend the pattern" in mistake(spark, root / "x*.txt", glob=True)
+    assert "matches nothing" in mistake(spark, root / "nosuch", glob=True)
+    assert "holds no data" in mistake(spark, root / "_*", glob=True)
+    assert "does not exist" in mistake(spark, root / "a*.txt")
+    assert "cannot be listed" in mistake(spark, root / "a[", glob=True)
+
+
+def test_ids_under_a_glob_do_not_depend_on_what_else_it_matches(spark: Any, tmp_path: Path) -> None:
+    for day in ("2026-11-29", "2026-11-30"):
+        write(tmp_path / "in" / day / "sub/a.html", day.encode())
+        found = parsed(opened(spark, str(tmp_path / "in/2026-*/sub"), form="files", glob=True)).documents
+        assert {"id": "2026-11-29/sub/a.html", "text": "2026-11-29"} in found.to_pylist()
+    assert find_input(str(tmp_path / "in/*/sub"), "files", True).folders == [
+        f"file:{tmp_path}/in/{day}/sub" for day in ("2026-11-29", "2026-11-30")
+    ]
+
+
+def test_a_glob_of_partition_folders_keeps_their_column(spark: Any, tmp_path: Path) -> None:
+    for day in ("2026-10-31", "2026-11-29", "2026-11-30"):
+        write(tmp_path / f"dt={day}/a.parquet", small(text=day))
+    for pattern in ("dt=2026-11-*", "dt=2026-11-*/*.parquet"):
+        found = parsed(opened(spark, str(tmp_path / pattern), glob=True)).documents.to_pylist()
+        assert sorted((row["text"], str(row["dt"])) for row in found) == [
+            ("2026-11-29", "2026-11-29"),
+            ("2026-11-30", "2026-11-30"),
+        ]
+
+
+# Files that are read whole, and opened by the workers.
+
+
+COMPRESSED = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+LINES = {
+    "text": [BOM + b"a\r\nb\n\n\xff c\rd", b"\n", b"", b"e" * 50 + b"\nno end"],
+    "jsonl": [b'{"text": "a"}\r\n\n{"text": "\xff"}\n{', b"", BOM + b'{"text": "b"}\n{"text": 1}'],
+    "csv": [BOM + b'text,n\r\n"a\nb",1\r\nc\n', b"", b"text,n\n\xff,2"],
+    "files": [BOM + b"a\r\nb", b"", b"\xff", b"c" * 50],
+}
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=str)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("form", LINES)
+def test_the_workers_open_many_files_and_find_what_spark_finds(
+    form: str, suffix: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form == "files" and suffix:
+        pytest.skip("whole files are not decompressed")
+    plain = {f"é %41 [{i}].{form}": content for i, content in enumerate(LINES[form])}
+    for name, content in plain.items():
+        write(tmp_path / "plain" / name, content)
+        write(tmp_path / "in" / f"{name}{suffix}", COMPRESSED[suffix](content))
+    settings = {"form": form, "text": "text", "max_document_bytes": 40}
+    expected = parsed(opened(spark, str(tmp_path / "plain"), **settings))
+    assert expected.documents.num_rows > 1
+    assert expected.rejects.num_rows > 1
+    ways = []
+    for many in (0, 1000):
+        monkeypatch.setattr(corpus, "MANY_FILES", many)
+        ways.append(parsed(opened(spark, str(tmp_path / "in"), **settings)))
+    for found in ways:
+        assert (found.records, found.blanks, found.repaired) == (
+            expected.records,
+            expected.blanks,
+            expected.repaired,
+        )
+        assert in_order(found.documents) == in_order(expected.documents)
+        aside = [
+            {**row, "source": row["source"].replace("/in/", "/plain/").removesuffix(suffix)}
+            for row in in_order(found.rejects)
+        ]
+        assert aside == in_order(expected.rejects)
+        if expected.hashes is not None and found.hashes is not None:
+            assert sorted(found.hashes.tolist()) == sorted(expected.hashes.tolist())
+    assert ways[0].rejects["source"].type == pa.string()
+
+
+def test_large_files_among_many_small_ones_are_read_by_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "MANY_FILES", 0)
+    monkeypatch.setattr(corpus, "SMALL_FILE", 10)
+    for name, content in (("a.txt", b"1\n2\n"), ("b.txt", b"3\n" * 9), ("c.txt.zst", COMPRESSED[".zst"](b"4\n" * 99))):
+        write(tmp_path / name, content)
+    found = opened(spark, str(tmp_path), max_document_bytes=0)
+    starts = {row.start for row in found.raw.select("start").collect()}
+    assert starts == {None, 0}
+    aside = parsed(found).rejects.to_pylist()
+    assert sorted((row["source"].rsplit("/")[-1], row["position"]) for row in aside) == [
+        *(("a.txt", i) for i in range(2)),
+        *(("b.txt", i) for i in range(9)),
+        *(("c.txt.zst", i) for i in range(99)),
+    ]
+
+
+def test_a_file_that_goes_away_before_a_worker_opens_it_is_named(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "MANY_FILES", 0)
+    found = opened(spark, str(write(tmp_path / "in/a.txt", b"a").parent))
+    (tmp_path / "in/a.txt").unlink()
+    with pytest.raises(Unreadable, match=f"{tmp_path}/in/a.txt cannot be read: No such file"):
+        parsed(found)
+
+
+def test_many_small_files_are_packed_into_few_partitions(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for i in range(1200):
+        (tmp_path / f"in/{i}.txt").write_bytes(b"x" * 100)
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+    workers_open = opened(spark, str(tmp_path / "in"), form="files")
+    assert workers_open.raw.rdd.getNumPartitions() <= 2 * spark.sparkContext.defaultParallelism
+    assert workers_open.raw.where("bytes is not null").count() == 0
+    for i in range(400):
+        (tmp_path / f"in/{i}.txt").unlink()
+    by_spark = opened(spark, str(tmp_path / "in"), form="files")
+    before = by_spark.raw.rdd.getNumPartitions()
+    with packed(spark, by_spark):
+        after = opened(spark, str(tmp_path / "in"), form="files").raw.rdd.getNumPartitions()
+    assert after <= 2 * spark.sparkContext.defaultParallelism < before
+    assert int(spark.conf.get("spark.sql.files.openCostInBytes").removesuffix("b")) == 4 << 20
 
 
 # Parquet.
@@ -299,7 +454,8 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv", "c.xyz", "noext"):
         write(tmp_path / name, b"text\na\n")
     line = mistake(spark, tmp_path / "c.xyz")
-    assert "c.xyz: give --format parquet, jsonl, csv, text (a document a line) or files (a document a file)" in line
+    formats = "parquet, orc, jsonl, csv, text (a document a line) or files (a document a file)"
+    assert f"c.xyz: give --format {formats}" in line
     assert "noext: give --format" in mistake(spark, tmp_path / "noext")
     for name in ("c.xyz", "noext"):
         (tmp_path / name).unlink()
@@ -313,7 +469,10 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
         ("a.parquet", b"PAR1, yet no parquet", "is truncated or damaged (no footer)"),
         ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
         ("a.jsonl", b"PK\x03\x04", "is a zip"),
-        ("a.csv.zst", b"x", "is compressed, other than as .gz or .bz2: decompress it"),
+        ("a.orc", b"no orc", "is not an ORC file"),
+        ("a.orc", b"ORC, yet no ORC file", "is truncated or damaged (no footer)"),
+        ("a.csv.lz4", b"x", "is compressed, other than as .gz, .bz2, .zst: decompress it"),
+        ("a.csv.zst", b"x", "is truncated or damaged"),
         ("a.parquet.gz", b"x", "is compressed, which a parquet file may not be: decompress it"),
         ("a.csv", b'"text\na\n', "the header has a quote that is not closed"),
         ("a.csv", b"\n\n", "there is no header"),

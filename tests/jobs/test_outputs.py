@@ -7,6 +7,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs.outputs import FileSystem, Target, move_parquet, refuse_overlap
@@ -238,7 +239,30 @@ def test_files_go_up_and_down_unchanged(spark: Any, tmp_path: Path) -> None:
     assert tree(tmp_path) == {f"{name}/data": "content" for name in ("folder", "copy", "again")}
 
 
-@pytest.mark.parametrize(("name", "packed"), [("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.bz2", bz2.compress)])
+def test_listing_and_globs_name_whatever_there_is(spark: Any, tmp_path: Path) -> None:
+    """Also names that look like the text in which Java lists them."""
+    names = ["a", "b; isDirectory=true;", "c; isDirectory=false; length=7;", "Status{path=x; isDirectory=true;", "é\n"]
+    for size, name in enumerate(names):
+        (tmp_path / "in" / f"sub {name}").mkdir(parents=True)
+        (tmp_path / "in" / f"sub {name}" / name).write_bytes(b"x" * size)
+    fs = FileSystem(str(tmp_path))
+    expected = {f"file:{tmp_path}/in/sub {name}/{name}": size for size, name in enumerate(names)}
+    assert dict(fs.files(f"{tmp_path}/in")) == expected
+    assert dict(fs.glob(f"{tmp_path}/in/*/*")) == expected
+    assert sorted(fs.glob(f"{tmp_path}/in/sub {{a,x}}")) == [(f"file:{tmp_path}/in/sub a", None)]
+    assert fs.glob(f"{tmp_path}/in/x*") == fs.glob(f"{tmp_path}/nosuch") == []
+
+
+def zstd(content: bytes) -> bytes:
+    """In two frames, as parallel compressors write them."""
+    half = len(content) // 2
+    return b"".join(pa.compress(part, "zstd", asbytes=True) for part in (content[:half], content[half:]))
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.bz2", bz2.compress), ("t.txt.zst", zstd)],
+)
 def test_head_is_the_start_of_the_text_within_its_compression(
     name: str, packed: Any, spark: Any, tmp_path: Path
 ) -> None:

@@ -32,6 +32,8 @@ from udfs.records import (
     csv_records,
     decode,
     field_types,
+    line_blocks,
+    lines_of,
     parse,
     relative_path,
     slices,
@@ -663,3 +665,24 @@ def test_quotes_that_are_not_closed_take_linear_time(line: bytes) -> None:
         return time.process_time() - started
 
     assert cost(80_000) < 10 * cost(20_000)
+
+
+@given(st.lists(st.lists(st.sampled_from([b"\n", b"\r", b"a", b"\xff", BOM, b"bc"])).map(b"".join)), st.integers(1, 9))
+@few
+def test_lines_of_whole_files_are_those_between_line_feeds(contents: list[bytes], size: int) -> None:
+    """Whatever the size of the pieces; without the end of the last line, and a byte order mark at the start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "PIECE_BYTES", max(size, len(BOM)))
+        blocks = []
+        for number, content in enumerate(contents):
+            first = 0
+            for block in line_blocks(f"/é %41/{number}.gz", gzip.compress(content)):
+                blocks.append((f"/é %41/{number}", first, block))
+                first += block.count(b"\n")
+    expected = []
+    for number, content in enumerate(contents):
+        parts = content.removeprefix(BOM).split(b"\n")
+        whole = parts if parts[-1] else parts[:-1]
+        expected += [(line, f"/%C3%A9%20%2541/{number}", i) for i, line in enumerate(whole)]
+    found = lines_of(blocks)
+    assert list(zip(*(found[name].to_pylist() for name in ("bytes", "source", "position")), strict=True)) == expected
