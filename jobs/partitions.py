@@ -45,7 +45,9 @@ def refuse_other_output(output: Target, options: argparse.Namespace, model: Feat
     remedy = "give --overwrite to replace all of it, or another path"
     # A run that was killed may have left it aside.
     places = [path, *(f"{path}/{name}" for name in fs.names(path) if name.startswith(ASIDE))]
-    found = next((fs.read_json(f"{at}/{MANIFEST}") for at in places if fs.exists(f"{at}/{MANIFEST}")), {})
+    found: dict[str, Any] = next(
+        (fs.read_json(f"{at}/{MANIFEST}") for at in places if fs.exists(f"{at}/{MANIFEST}")), {}
+    )
     if str(found.get("partition_by", "")).lower() != options.partition_by.lower():
         raise Mistake(f"--output {options.output} exists and is not partitioned by {options.partition_by}: {remedy}")
     if found["model_id"] != model.id:
