@@ -11,7 +11,7 @@ from typing import NoReturn
 from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
 from models.features import FeatureConfig, sklearn_preset
-from udfs.text import CHARACTERS, TextConfig, stop_words
+from udfs.text import CHARACTERS, TextConfig, stop_words, user_words
 
 SAME = (  # in FeatureConfig
     "features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm", "bm25_k1", "bm25_b",
@@ -21,6 +21,9 @@ FITTING = (
     "hash",
     "tokenizer",
     "pattern",
+    "user_dict",
+    "keep_urls",
+    "emoji",
     "stop_words",
     "max_features",
     "preset",
@@ -139,9 +142,14 @@ def parser() -> argparse.ArgumentParser:
         "--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)"
     )
     f.add_argument(
-        "--tokenizer", choices=("word", "whitespace", "regex", "char", "char_wb"), help="default: word (UAX #29)"
+        "--tokenizer",
+        choices=("word", "whitespace", "regex", "char", "char_wb", "jieba"),
+        help="default: word (UAX #29)",
     )
     f.add_argument("--pattern", metavar="REGEX", help="what a token is, for --tokenizer regex")
+    f.add_argument("--user-dict", metavar="FILE", help="words to keep whole, for --tokenizer jieba, in its format")
+    f.add_argument("--keep-urls", action="store_true", default=None, help="URLs and e-mail addresses are tokens")
+    f.add_argument("--emoji", action="store_true", default=None, help="emoji are tokens")
     f.add_argument(
         "--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line"
     )
@@ -174,7 +182,7 @@ def check_options(options: argparse.Namespace) -> None:
     elif not options.model:
         raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
     if options.preset:
-        settled = ["pattern", "unicode", "strip_accents", "ngram_span"] + ["tokenizer"] * (
+        settled = ["pattern", "unicode", "strip_accents", "keep_urls", "emoji", "ngram_span"] + ["tokenizer"] * (
             options.tokenizer not in CHARACTERS
         )
         own = [name for name in settled if getattr(options, name) is not None]
@@ -197,7 +205,11 @@ def feature_config(options: argparse.Namespace) -> FeatureConfig:
             tokenizer=options.tokenizer or "word",
             pattern=options.pattern,
             strip_accents=bool(options.strip_accents),
+            keep_urls=bool(options.keep_urls),
+            emoji=bool(options.emoji),
         )
+        if options.user_dict is not None:
+            text = replace(text, user_dict=user_words(options.user_dict, text))
         config = FeatureConfig(text=text, **given)
         if options.preset == "sklearn":
             config = sklearn_preset(config)

@@ -20,6 +20,7 @@ CONFIGS = (
     FeatureConfig(text=TextConfig(unicode="NFKC", tokenizer="whitespace", strip_accents=True)),
     FeatureConfig(text=TextConfig(unicode="none", tokenizer="sklearn")),
     FeatureConfig(hash_size=1000),
+    FeatureConfig(text=TextConfig(keep_urls=True, emoji=True)),
     FeatureConfig(text=TextConfig(tokenizer="char"), ngrams=(1, 2)),
     FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(3, 3)),
     FeatureConfig(text=TextConfig(tokenizer="regex", pattern=r"\w+")),

@@ -540,6 +540,19 @@ def renumber(
     return row_ends, out[:nnz].copy(), out_tf[:nnz].copy()
 
 
+def join_equal_terms(counts: BlockCounts) -> BlockCounts:
+    """The counts with equal terms as one: a token that holds a space can equal an n-gram, of other tokens."""
+    data, offsets = string_buffers(counts.dictionary.terms)
+    slots = np.zeros(1 << (2 * len(counts.dictionary.terms)).bit_length(), np.uint64)
+    group, first = _group(data, offsets[:-1], np.diff(offsets), slots)
+    if len(first) == len(group):
+        return counts
+    indptr, ids, tf = renumber(counts.indptr, counts.ids, counts.tf, group.astype(np.int32))
+    df = np.bincount(ids, minlength=len(first)).astype(np.int64)
+    dictionary = TermCounts(counts.dictionary.terms.take(pa.array(first)), df, _add_up(ids, tf, len(first)))
+    return BlockCounts(dictionary, indptr, ids, tf, counts.lengths)
+
+
 def hash_counts(counts: BlockCounts, size: int) -> BlockCounts:
     """The counts of terms told apart by their index among `size` alone (`hashing.hash_indices`), in order of index.
 

@@ -29,6 +29,7 @@ from models.counts import (
     hash_counts,
     index_terms,
     join_counts,
+    join_equal_terms,
     renumber,
     row_hashes,
     sort_counts,
@@ -54,6 +55,9 @@ _ADDED_LATER = (
     "bm25_b",
     "hash_size",
     "strip_accents",
+    "keep_urls",
+    "emoji",
+    "user_dict",
 )  # left out of a model's settings at their default, so that ids stay
 _MEANT_FOR = {"sublinear_tf": "tfidf", "idf": "tfidf", "bm25_k1": "bm25", "bm25_b": "bm25"}
 
@@ -155,10 +159,11 @@ class FeatureConfig:
         """The configuration `to_json` wrote; raises ValueError on unknown settings and bad values."""
         values = json.loads(text)
         try:
-            values["text"] = TextConfig(**values["text"])
+            words = tuple((word, count) for word, count in values["text"].pop("user_dict", ()))
+            values["text"] = TextConfig(**values["text"], user_dict=words)
             values["ngrams"], values["stop_words"] = tuple(values["ngrams"]), tuple(values["stop_words"])
             return cls(**values)
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a feature configuration of this version: {error}") from error
 
     @cached_property
@@ -168,13 +173,19 @@ class FeatureConfig:
 
     def count(self, text: pa.Array) -> BlockCounts:
         """Normalise, tokenise and count documents (string[n], UTF-8, null = empty); TypeError if they are no array."""
+        counted = self.count_terms(text)
+        return hash_counts(counted, self.hash_size) if self.hash_size else counted
+
+    def count_terms(self, text: pa.Array) -> BlockCounts:
+        """What `count` gives, before terms are hashed."""
         if not isinstance(text, pa.Array | pa.ChunkedArray):
             raise TypeError(f"text is {type(text).__name__}: give an Arrow array, pa.array([...])")
         within_sentence = self.ngram_span == "sentence" and self.ngrams[1] > 1
         tokens = spans(text, self.text, sentences=within_sentence, shortest=self.ngrams[0])
         words = self.text.tokenizer not in CHARACTERS
         counted = count_terms(tokens, self.ngrams, self.stop_table, not within_sentence, joined_by_space=words)
-        return hash_counts(counted, self.hash_size) if self.hash_size else counted
+        holds_spaces = self.text.tokenizer == "regex" or self.text.user_dict
+        return join_equal_terms(counted) if holds_spaces and self.ngrams[1] > 1 else counted
 
     def df_limits(self, n: int) -> tuple[float, float]:
         """Smallest and largest df that stay, for n documents (scikit-learn's rule: shares are multiplied by n).

@@ -92,6 +92,7 @@ def make(folder: Path) -> dict[str, npt.NDArray[np.generic]]:
     space[0x1C:0x20] = True  # as Python's str.isspace, which goes by the bidirectional class
     word = letter | numeric
     word[ord("_")] = True
+    emoji = folder / "emoji/emoji-data.txt"
     closing = holding(listed, "Quotation_Mark") | (category == "Pe") | (category == "Pf")
     not_nfc, not_nfkc = np.zeros(ut.SIZE, bool), np.zeros(ut.SIZE, bool)
     for first, last, (name, *value) in rows(folder / "DerivedNormalizationProps.txt"):
@@ -114,13 +115,16 @@ def make(folder: Path) -> dict[str, npt.NDArray[np.generic]]:
         (ut.NOT_NFKC, not_nfkc),
         (ut.ASSIGNED, category != "Cn"),
         (ut.ACCENTED, accented & letter),
+        (ut.EMOJI, holding(emoji, "Emoji")),
+        (ut.EMOJI_PRESENTATION, holding(emoji, "Emoji_Presentation")),
+        (ut.EMOJI_MODIFIER_BASE, holding(emoji, "Emoji_Modifier_Base")),
     ):
         properties[held] |= bit
 
     breaks = np.zeros(ut.SIZE, np.uint8)
     for first, last, fields in rows(folder / "auxiliary/WordBreakProperty.txt"):
         breaks[first : last + 1] = ut.WORD_BREAKS.index(fields[0])
-    breaks[holding(folder / "emoji/emoji-data.txt", "Extended_Pictographic")] |= ut.PICTOGRAPHIC
+    breaks[holding(emoji, "Extended_Pictographic")] |= ut.PICTOGRAPHIC
     breaks[letter | number] |= ut.CONTENT
 
     special = {

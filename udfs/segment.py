@@ -1,4 +1,4 @@
-"""Kernels over UTF-8 bytes: normalisation, word boundaries, runs of characters, sentence ends.
+"""Kernels over UTF-8 bytes: normalisation, word boundaries, runs of characters, addresses, emoji, sentence ends.
 
 Every kernel takes the tables of unicode_tables.py as arguments: numba freezes a global array into the compiled code.
 Bytes come as `data` uint8[bytes] with `text` or `offsets` int64[documents + 1], the first byte of each document and the
@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from udfs.compiled import kernel
-from udfs.hashing import load64
+from udfs.hashing import load64, word_at
 from udfs.unicode_tables import (
     ACCENTED,
     CASE_IGNORABLE,
@@ -27,6 +27,9 @@ from udfs.unicode_tables import (
     COMPLEX,
     CONTENT,
     DROPPED,
+    EMOJI,
+    EMOJI_MODIFIER_BASE,
+    EMOJI_PRESENTATION,
     HAN,
     IGNORABLE,
     JOINING,
@@ -49,6 +52,32 @@ SINGLE_QUOTE, DOUBLE_QUOTE, MIDNUMLET, MIDLETTER, MIDNUM, EXTENDNUMLET, NUMERIC,
 CHUNK = 64  # bytes that the ASCII loops take at once
 ONES, HIGHEST, ALL = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0xFFFFFFFFFFFFFFFF)
 GATHER = np.uint64(0x0102040810204080)  # times eight bytes of 0 or 1: these as the bits of the highest byte
+
+REGIONAL_A, REGIONAL_Z, LIGHT_SKIN, DARK_SKIN = 0x1F1E6, 0x1F1FF, 0x1F3FB, 0x1F3FF
+TEXT_STYLE, EMOJI_STYLE, KEYCAP, FIRST_TAG, LAST_TAG = 0xFE0E, 0xFE0F, 0x20E3, 0xE0020, 0xE007F
+
+
+def _ascii_set(characters: str) -> tuple[np.uint64, np.uint64]:
+    bits = sum(1 << ord(character) for character in set(characters))
+    return np.uint64(bits & 0xFFFFFFFFFFFFFFFF), np.uint64(bits >> 64)
+
+
+def _prefix(text: str) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """A beginning of up to eight bytes for `_begins`: its letters' bits of case, its length as a mask, itself."""
+    case = bytes(0x20 * character.isalpha() for character in text)
+    return (
+        np.uint64(int.from_bytes(case, "little")),
+        np.uint64((1 << 8 * len(text)) - 1),
+        np.uint64(int.from_bytes(text.encode(), "little")),
+    )
+
+
+ALPHANUMERIC = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+IN_WORD = _ascii_set(ALPHANUMERIC)
+IN_URL = _ascii_set(ALPHANUMERIC + "-._~:/?#[]@!$&'()*+,;=%")  # RFC 3986
+AFTER_URL = _ascii_set("?!.,:;'*_~([")  # what is no part of a URL at its end
+IN_MAILBOX = _ascii_set(ALPHANUMERIC + "._%+-")
+HTTP, HTTPS, FTP, WWW = _prefix("http://"), _prefix("https://"), _prefix("ftp://"), _prefix("www.")
 
 # Two habits of the hot loops below, each worth a factor: an index that is unsigned spares numba's test for negative
 # ones, and ASCII is told apart before `decode` or `put` is called.
@@ -113,7 +142,7 @@ def put(out: Bytes, size: int, point: int) -> int:
 
 @kernel
 def normalize_all(
-    data: Bytes, offsets: Offsets, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool
+    data: Bytes, offsets: Offsets, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool, emoji: bool
 ) -> tuple[Bytes, Offsets]:
     """Normalise every document: UTF-8 bytes uint8[size] and their offsets int64[documents + 1].
 
@@ -131,7 +160,8 @@ def normalize_all(
         out = _reserve(out, size, (end - begin) * 3 // 2 + CHUNK)
         written = _normalize_simple(data, begin, end, out, size, table.simple, lowercase)
         if written < 0:
-            points = normalize_points(decode_all(data, begin, end), table, unicode, lowercase, strip_accents)
+            points = decode_all(data, begin, end)
+            points = normalize_points(points, table, unicode, lowercase, strip_accents, emoji)
             out = _reserve(out, size, 4 * len(points))
             written = size
             for point in points:
@@ -223,10 +253,12 @@ def decode_all(data: Bytes, begin: int, end: int) -> Points:
 
 
 @kernel
-def normalize_points(points: Points, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool) -> Points:
+def normalize_points(
+    points: Points, table: Normalizer, unicode: bool, lowercase: bool, strip_accents: bool, emoji: bool
+) -> Points:
     """The steps of text.normalize one after another, over the code points int32 of one document."""
     if unicode:
-        points = drop_ignorables(compose(decompose(points, table), table), table.properties)
+        points = drop_ignorables(compose(decompose(points, table), table), table.properties, emoji)
         for i in range(len(points)):
             if points[i] == 0x2019:
                 points[i] = 0x27
@@ -237,6 +269,8 @@ def normalize_points(points: Points, table: Normalizer, unicode: bool, lowercase
         if strip_accents:
             points = drop_accents(points, table.properties)
         points = compose(points, table)
+        if emoji:  # U+2194 with U+0338, if they only now meet, are no emoji any more
+            points = drop_ignorables(points, table.properties, True)
     return points
 
 
@@ -344,19 +378,27 @@ def compose(points: Points, table: Normalizer) -> Points:
 
 
 @kernel
-def drop_ignorables(points: Points, properties: Properties) -> Points:
+def drop_ignorables(points: Points, properties: Properties, emoji: bool) -> Points:
     """Without default-ignorable code points, in place; ZWJ and ZWNJ stay inside words of scripts that need them.
 
     That is: one stays where the nearest characters on both sides, marks and ignorables aside, are letters of such
-    scripts, and the character kept before it is not itself a joiner.
+    scripts, and the character kept before it is not itself a joiner. With `emoji`, all stay inside emoji, and the
+    variation selector that asks for text instead.
     """
     size = 0
+    emoji_stop = 0  # the end of the last emoji
     joining = False  # whether the last base is a letter that joins
     ahead = 0  # the next base: where the last search from a joiner ended
     for i in range(len(points)):
         point = points[i]
         flags = properties[point]
-        if flags & np.uint32(IGNORABLE):
+        if emoji and i >= emoji_stop:
+            emoji_stop = emoji_end(points, i, properties)
+        if i < emoji_stop or (
+            emoji and point == TEXT_STYLE and i > 0 and properties[points[i - 1]] & np.uint32(EMOJI_PRESENTATION)
+        ):
+            joining = False
+        elif flags & np.uint32(IGNORABLE):
             if not joining or (point != 0x200C and point != 0x200D) or (points[size - 1] | 1) == 0x200D:
                 continue
             ahead = max(ahead, i)
@@ -728,6 +770,212 @@ def _runs(
         end[U(size)] = stop
         size += np.int64(stop - start - longer >= least)
     return size
+
+
+# URLs, addresses and emoji: tokens that word boundaries would cut.
+
+
+@kernel
+def _in(byte: int, members: tuple[np.uint64, np.uint64]) -> bool:
+    return byte < 0x80 and (members[byte >> 6] >> np.uint64(byte & 63)) & np.uint64(1) != 0
+
+
+@kernel
+def _begins(word: int, prefix: tuple[np.uint64, np.uint64, np.uint64]) -> bool:
+    return (word | prefix[0]) & prefix[1] == prefix[2]
+
+
+@kernel
+def _word_character(data: Bytes, i: int, stop: int, properties: Properties, mask: int) -> tuple[bool, int]:
+    """Whether an ASCII letter or digit, or one with properties & mask, is at byte `i`, and where the next begins."""
+    if data[i] < 0x80:
+        return _in(data[i], IN_WORD), i + 1
+    point, following = decode(data, i, stop)
+    return np.int64(properties[point]) & mask != 0, following
+
+
+@kernel
+def _before(data: Bytes, i: int, start: int) -> int:
+    """Where the character before byte `i` > `start` begins."""
+    i -= 1
+    while i > start and data[i] & 0xC0 == 0x80:
+        i -= 1
+    return i
+
+
+@kernel
+def addresses(data: Bytes, text: Offsets, properties: Properties) -> tuple[Offsets, Offsets]:
+    """The URLs and e-mail addresses in each text, from left to right: begin, end int64 byte offsets.
+
+    A URL begins with http://, https://, ftp:// or www. and a host, but not within a word. It goes on over RFC 3986's
+    characters and over letters of Latin, Greek and Cyrillic, up to a bracket that it does not open, and ends before
+    the closing punctuation there. An e-mail address is a name of letters, digits and ._%+- around "@" with a domain of
+    at least two labels, the last of two characters and not beginning with a digit.
+    """
+    begin = np.empty(len(data) // 5 + 1, np.int64)  # www.x is the shortest
+    end = np.empty_like(begin)
+    size = 0
+    for d in range(len(text) - 1):
+        i = start = text[d]  # start: from where the next one may begin
+        stop = text[d + 1]
+        while i < stop:
+            byte = data[U(i)]
+            first = last = i
+            if byte == 64:  # @
+                first, last = _mail(data, i, start, stop, properties)
+            elif byte | 0x20 == 0x68 or byte | 0x20 == 0x66 or byte | 0x20 == 0x77:  # h, f, w
+                last = _url(data, i, start, stop, properties)
+            if last > first:
+                begin[size] = first
+                end[size] = last
+                size += 1
+                i = start = last
+            else:
+                i += 1
+    return begin[:size], end[:size]
+
+
+@kernel
+def _url(data: Bytes, i: int, start: int, stop: int, properties: Properties) -> int:
+    """Where the URL ends that begins at byte `i`; `i` if none does."""
+    head = word_at(data, i, stop - i)
+    if _begins(head, HTTPS):
+        host = i + 8
+    elif _begins(head, HTTP):
+        host = i + 7
+    elif _begins(head, FTP):
+        host = i + 6
+    elif _begins(head, WWW):
+        host = i + 4
+    else:
+        return i
+    if i > start and _word_character(data, _before(data, i, start), stop, properties, ACCENTED)[0]:
+        return i
+    if host >= stop or (data[host] != 91 and not _word_character(data, host, stop, properties, ACCENTED)[0]):
+        return i  # 91 is [, which begins an address of IPv6
+    end = host
+    depth = 0  # of open brackets
+    while end < stop:
+        byte = data[U(end)]
+        inside, following = _word_character(data, end, stop, properties, ACCENTED | MARK)
+        if not inside and not _in(byte, IN_URL):
+            break
+        if byte == 40 or byte == 91:
+            depth += 1
+        elif byte == 41 or byte == 93:
+            if depth == 0:
+                break
+            depth -= 1
+        end = following
+    while end > host and _in(data[end - 1], AFTER_URL):
+        end -= 1
+    return end if end > host else i
+
+
+@kernel
+def _mail(data: Bytes, at: int, start: int, stop: int, properties: Properties) -> tuple[int, int]:
+    """Begin and end of the e-mail address around the "@" at byte `at`; `at` twice if there is none."""
+    begin = i = at
+    while i > start:
+        i = _before(data, i, start)
+        inside, _ = _word_character(data, i, stop, properties, ACCENTED)
+        if inside:
+            begin = i
+        elif not _in(data[i], IN_MAILBOX):
+            break
+    end = at
+    label = at + 1
+    labels = 0
+    while begin < at:
+        i = last = label  # last: the end of the label's last letter or digit
+        while i < stop:
+            inside, following = _word_character(data, i, stop, properties, ACCENTED | MARK)
+            if inside:
+                last = following
+            elif data[i] != 45:  # -
+                break
+            i = following
+        if last == label or data[label] == 45:
+            break
+        labels += 1
+        _, second = _word_character(data, label, stop, properties, ACCENTED)
+        if labels > 1 and last > second and not 48 <= data[label] <= 57:
+            end = last
+        if last < i or i == stop or data[i] != 46:  # .
+            break
+        label = i + 1
+    return (begin, end) if end > at else (at, at)
+
+
+@kernel
+def emoji(data: Bytes, text: Offsets, properties: Properties) -> tuple[Offsets, Offsets]:
+    """The emoji in each text (`emoji_end`), from left to right: begin, end int64 byte offsets."""
+    begin = np.empty(16, np.int64)
+    end = np.empty_like(begin)
+    size = 0
+    for d in range(len(text) - 1):
+        if _is_ascii(data[text[d] : text[d + 1]]):
+            continue
+        points = decode_all(data, text[d], text[d + 1])
+        begin, end = _room(begin, end, size, len(points))
+        at = text[d]
+        i = 0
+        while i < len(points):
+            stop = emoji_end(points, i, properties)
+            begin[size] = at
+            for point in points[i : max(stop, i + 1)]:
+                at += 1 + (point >= 0x80) + (point >= 0x800) + (point >= 0x10000)
+            end[size] = at
+            size += stop > i
+            i = max(stop, i + 1)
+    return begin[:size], end[:size]
+
+
+@kernel
+def emoji_end(points: Points, i: int, properties: Properties) -> int:
+    """Where the emoji (UTS #51) ends that begins at points[i]; `i` if none does.
+
+    It is a flag, a keycap, a character with the variation selector for emoji, a skin tone or tags, several of these
+    joined by ZWJ, or one character that is shown as an emoji by default.
+    """
+    n = len(points)
+    point = points[i]
+    if not properties[point] & np.uint32(EMOJI):
+        return i
+    if REGIONAL_A <= point <= REGIONAL_Z:
+        return i + 2 if i + 1 < n and REGIONAL_A <= points[i + 1] <= REGIONAL_Z else i
+    if point < 0x80:
+        end = i + 1
+        end += end < n and points[end] == EMOJI_STYLE
+        end += end < n and points[end] == KEYCAP
+        return end if end > i + 1 else i
+    end = _emoji_part(points, i, properties)
+    while end + 1 < n and points[end] == 0x200D:
+        point = points[end + 1]
+        if point < 0x80 or REGIONAL_A <= point <= REGIONAL_Z or not properties[point] & np.uint32(EMOJI):
+            break
+        end = _emoji_part(points, end + 1, properties)
+    if end > i + 1:
+        return end
+    text_style = end < n and points[end] == TEXT_STYLE
+    return end if properties[points[i]] & np.uint32(EMOJI_PRESENTATION) and not text_style else i
+
+
+@kernel
+def _emoji_part(points: Points, i: int, properties: Properties) -> int:
+    """The end of the emoji character at points[i] with what follows it: a variation selector, a skin tone, or tags."""
+    n = len(points)
+    end = i + 1
+    if end == n or LIGHT_SKIN <= points[i] <= DARK_SKIN:
+        return end
+    if points[end] == EMOJI_STYLE:
+        return end + 1
+    if LIGHT_SKIN <= points[end] <= DARK_SKIN and properties[points[i]] & np.uint32(EMOJI_MODIFIER_BASE):
+        return end + 1
+    tag = end
+    while tag < n and FIRST_TAG <= points[tag] < LAST_TAG:
+        tag += 1
+    return tag + 1 if end < tag < n and points[tag] == LAST_TAG else end
 
 
 # Of tokens.

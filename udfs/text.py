@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +17,13 @@ import stopwordsiso
 
 from udfs import segment
 from udfs.arrays import is_text, string_buffers
+from udfs.chinese import Segmenter, UserWords, segmenter
 from udfs.unicode_tables import SPACE, WORD, normalizer, tables, token_breaks
 
 UNICODE = ("NFC", "NFKC", "none")
-TOKENIZERS = ("word", "whitespace", "regex", "sklearn", "char", "char_wb")
+TOKENIZERS = ("word", "whitespace", "regex", "sklearn", "char", "char_wb", "jieba")
 CHARACTERS = ("char", "char_wb")  # tokenizers whose n-grams are written without spaces between
+_USER_WORD = re.compile("(.+?)(?: +([0-9]+))?(?: +[a-z]+)?")  # jieba's re_userdict
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ class TextConfig:
     space; "sklearn", scikit-learn's default pattern; "char", each character, with one space for white space of two or
     more; "char_wb", each character of the runs of anything but white space, with a space before and after these;
     "regex", with `pattern`, a Python `re` pattern that matches tokens (its one capturing group, if it has one, is the
-    token).
+    token); "jieba", what jieba cuts Chinese text into and that holds a letter or a number, with the words of
+    `user_dict`, normalised as the text is, kept whole.
+    Of the word tokenizer only: keep_urls, URLs and e-mail addresses are one token each (see `segment.addresses`);
+    emoji, so are the emoji of UTS #51 (see `segment.emoji`), and what joins their characters stays in the normal form.
     ValueError for any other value.
     """
 
@@ -43,17 +49,26 @@ class TextConfig:
     tokenizer: str = "word"
     pattern: str | None = None
     strip_accents: bool = False
+    keep_urls: bool = False
+    emoji: bool = False
+    user_dict: UserWords = ()
 
     def __post_init__(self) -> None:
         for name, choices in (("unicode", UNICODE), ("tokenizer", TOKENIZERS)):
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
-        for name in ("lowercase", "strip_accents"):
+        for name in ("lowercase", "strip_accents", "keep_urls", "emoji"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: choose True or False")
         if self.strip_accents and self.unicode == "none":
             raise ValueError("strip_accents needs a normal form: choose unicode NFC or NFKC, or leave it out")
+        for name, tokenizer in (("keep_urls", "word"), ("emoji", "word"), ("user_dict", "jieba")):
+            if getattr(self, name) and self.tokenizer != tokenizer:
+                raise ValueError(
+                    f"{name.replace('_', '-')} has no meaning with tokenizer {self.tokenizer!r}:"
+                    f" leave it out, or choose {tokenizer}"
+                )
         if (self.tokenizer == "regex") != (self.pattern is not None):
             raise ValueError(
                 f"tokenizer is {self.tokenizer!r} and pattern is {self.pattern!r}:"
@@ -69,6 +84,16 @@ class TextConfig:
                     f"pattern {self.pattern!r} has {groups} capturing groups, at most 1 is allowed:"
                     " write (?:…) for the others"
                 )
+        if not isinstance(self.user_dict, tuple) or not all(
+            isinstance(word, str) and word and (count is None or (isinstance(count, int) and count >= 0))
+            for word, count in self.user_dict
+        ):
+            raise ValueError(f"user-dict is {self.user_dict!r:.100}: give a tuple of (word, frequency or None)")
+
+    @cached_property
+    def segmenter(self) -> Segmenter:
+        """What cuts Chinese text for the tokenizer jieba."""
+        return segmenter(self.user_dict)
 
 
 class Spans(NamedTuple):
@@ -87,8 +112,8 @@ def normalize(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig(
     """Each text in its normal form; null stays null. Idempotent.
 
     With NFC or NFKC (UAX #15): that form; without Default_Ignorable_Code_Point characters, save ZWJ and ZWNJ between
-    letters of scripts that need them; U+2019 as U+0027; full lower-casing with final sigma, no locale; where asked for,
-    without the marks on letters of Latin, Greek and Cyrillic; the form again.
+    letters of scripts that need them and, where asked for, those inside emoji; U+2019 as U+0027; full lower-casing with
+    final sigma, no locale; where asked for, without the marks on letters of Latin, Greek and Cyrillic; the form again.
     With "none" only the lower-casing. All by Unicode 15.0. An invalid UTF-8 byte becomes U+FFFD.
     text: string, large_string or a dictionary of them, chunked or not. Returns string or large_string as `text` is.
     ValueError for any other type, or where the result of a string array would pass 2 GiB.
@@ -143,14 +168,19 @@ def spans(
         return _characters(data, offsets, properties, sentences)
     if config.tokenizer == "char_wb":
         return _characters_of_words(data, offsets, properties, shortest)
-    if config.tokenizer == "word":
+    if config.tokenizer == "word" and (config.keep_urls or config.emoji):
+        begin, end, document = _words_and_wholes(data, offsets, config)
+    elif config.tokenizer == "word":
         begin, end, document = segment.words(data, offsets, token_breaks())
     elif config.tokenizer == "whitespace":
         begin, end, document = segment.runs(data, offsets, properties, SPACE, 0, 1)
     elif config.tokenizer == "sklearn":
         begin, end, document = segment.runs(data, offsets, properties, WORD, WORD, 2)
+    elif config.tokenizer == "jieba":
+        begin, end, document = _in_strings(data, offsets, config.segmenter.spans)
     else:
-        begin, end, document = _matches(data, offsets, re.compile(config.pattern or ""))
+        pattern = re.compile(config.pattern or "")
+        begin, end, document = _in_strings(data, offsets, lambda text: _matches(text, pattern))
     if sentences:
         sentence = segment.sentences(data, offsets, document, begin, properties)
     else:
@@ -224,10 +254,7 @@ def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
     if not unknown:
         entries = sorted(set().union(*(stopwordsiso.stopwords(code) for code in codes)))
     elif os.path.isfile(spec):  # False for what can't be a name, too
-        try:
-            entries = Path(spec).read_text(encoding="utf-8-sig").split("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"the stop words in {spec} are not UTF-8 ({error}): save the file as UTF-8") from error
+        entries = _lines(spec, "file of stop words")
     else:
         raise ValueError(
             f"stop words {spec[:50]!r}: {unknown[0]!r} is no language that stopwordsiso knows and that is no file:"
@@ -237,6 +264,28 @@ def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
     whole = normalize(column, config).to_pylist()
     found = tokenize(column, config).to_pylist()
     return sorted({entry for entry, parts in zip(whole, found, strict=True) if parts == [entry]})
+
+
+def user_words(path: str, config: TextConfig = TextConfig()) -> UserWords:
+    """The words of a user dictionary, normalised, each with its frequency or None, in order of the file.
+
+    path: a file in jieba's format: UTF-8, a line for each word; behind it, after spaces, a frequency and a tag of small
+    letters if wanted (the tag is left aside). ValueError for a file that is missing or not UTF-8.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"the user dictionary {path} is no file: give a UTF-8 file, a word a line")
+    matches = [_USER_WORD.fullmatch(line.strip()) for line in _lines(path, "user dictionary")]
+    found = [(match[1].strip(), match[2]) for match in matches if match]
+    words = normalize(pa.array([word for word, _ in found], pa.string()), config).to_pylist()
+    counts = (int(count) if count else None for _, count in found)
+    return tuple((word, count) for word, count in zip(words, counts, strict=True) if word)
+
+
+def _lines(path: str, what: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the {what} {path} is not UTF-8 ({error}): save the file as UTF-8") from error
 
 
 def _strings(text: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -256,8 +305,10 @@ def _normalized(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     data, offsets = string_buffers(strings)
     data.flags.writeable = False  # as Arrow's own buffers are, else an empty column would compile the kernel anew
-    table = normalizer(config.unicode, config.lowercase, config.strip_accents)
-    return segment.normalize_all(data, offsets, table, config.unicode != "none", config.lowercase, config.strip_accents)
+    table = normalizer(config.unicode, config.lowercase, config.strip_accents, config.emoji)
+    return segment.normalize_all(
+        data, offsets, table, config.unicode != "none", config.lowercase, config.strip_accents, config.emoji
+    )
 
 
 def _string_array(
@@ -281,19 +332,43 @@ def _lists(found: Spans, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(found.document.astype(np.int32)), values)
 
 
-def _matches(
-    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], pattern: re.Pattern[str]
+def _in_strings(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], find: Callable[[str], Iterable[tuple[int, int]]]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The non-empty matches of a pattern in each document: begin, end, document as `segment.words` gives them."""
-    # Byte offsets of all code points, to turn what `re` returns into bytes.
+    """What `find` finds in each document, in code points: begin, end, document as `segment.words` gives them."""
+    # Byte offsets of all code points, to turn what `find` returns into bytes.
     starts = np.append(_first_bytes(data), len(data))
     bases = np.searchsorted(starts, offsets)
     found: list[tuple[int, int]] = []
     document = np.zeros(len(offsets), np.int64)
     for d in range(len(offsets) - 1):
         string = data[offsets[d] : offsets[d + 1]].tobytes().decode()
-        ranges = (match.span(pattern.groups) for match in pattern.finditer(string))
-        found.extend((bases[d] + begin, bases[d] + end) for begin, end in ranges if end > begin)
+        found.extend((bases[d] + begin, bases[d] + end) for begin, end in find(string))
         document[d + 1] = len(found)
     points = np.array(found, np.int64).reshape(-1, 2)
     return starts[points[:, 0]], starts[points[:, 1]], document
+
+
+def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[tuple[int, int]]:
+    """The non-empty matches of a pattern, or of its group."""
+    spans = (match.span(pattern.groups) for match in pattern.finditer(text))
+    return ((begin, end) for begin, end in spans if begin < end)
+
+
+def _words_and_wholes(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], config: TextConfig
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """URLs, addresses and emoji, as far as asked for, and the words between them, as `segment.words` returns them."""
+    properties = tables().properties
+    begin = end = np.empty(0, np.int64)
+    if config.keep_urls:
+        begin, end = segment.addresses(data, offsets, properties)
+    if config.emoji:
+        more, more_end = segment.emoji(data, np.sort(np.concatenate([offsets, begin, end])), properties)
+        outside = np.searchsorted(begin, more, "right") == np.searchsorted(end, more, "right")  # of all addresses
+        begin, end = (np.sort(np.append(*both)) for both in ((begin, more[outside]), (end, more_end[outside])))
+    pieces = np.unique(np.concatenate([offsets, begin, end]))
+    first, last, piece = segment.words(data, pieces, token_breaks())
+    outside = np.repeat(~np.isin(pieces[:-1], begin), np.diff(piece))
+    begin, end = (np.sort(np.append(*both)) for both in ((begin, first[outside]), (end, last[outside])))
+    return begin, end, np.searchsorted(begin, offsets)

@@ -32,6 +32,9 @@ NOT_NFC = 1 << 18  # NFC_Quick_Check is not Yes
 NOT_NFKC = 1 << 19  # NFKC_Quick_Check is not Yes
 ASSIGNED = 1 << 20  # in Unicode 15.0: where other versions can be asked to judge
 ACCENTED = 1 << 21  # a letter of a script whose accents can be taken off: Latin, Greek, Cyrillic
+EMOJI = 1 << 22  # so these three: as UTS #51 defines them
+EMOJI_PRESENTATION = 1 << 23
+EMOJI_MODIFIER_BASE = 1 << 24
 
 # Tables.word: the Word_Break property in five bits, and two flags. Between the classes from ExtendNumLet on there is
 # never a boundary (WB5, WB8 to WB10, WB13a, WB13b): segment.py relies on this order.
@@ -129,15 +132,19 @@ def token_breaks() -> npt.NDArray[np.uint8]:
 
 
 @lru_cache
-def normalizer(unicode: str, lowercase: bool, strip_accents: bool = False) -> Normalizer:
+def normalizer(unicode: str, lowercase: bool, strip_accents: bool = False, emoji: bool = False) -> Normalizer:
     """The tables for `unicode` ("NFC", "NFKC" or "none") with or without lower-casing and accents, made once a process.
+
+    With `emoji`, what joins emoji is looked at, and an emoji (the letter M in a circle) has no case.
 
     A code point is simple where normalisation turns it into at most one code point whatever stands beside it, save for
     the order of combining classes, which the kernel checks on its way.
     """
     table = tables()
     decomposition = table.decompositions["NFC" if unicode == "none" else unicode]
-    simple = table.lower.copy() if lowercase else np.arange(SIZE, dtype=np.int32)
+    same = np.arange(SIZE, dtype=np.int32)
+    lower = np.where(table.properties & EMOJI, same, table.lower) if emoji else table.lower
+    simple = lower.copy() if lowercase else same
     if lowercase:
         simple[[0x130, 0x3A3]] = COMPLEX  # the one full mapping and the one with a context
     if unicode != "none":
@@ -154,6 +161,8 @@ def normalizer(unicode: str, lowercase: bool, strip_accents: bool = False) -> No
         simple[points[(properties[base] & IGNORABLE) != 0]] = DROPPED
         simple[points[(properties[base] & not_normal) != 0]] = COMPLEX
         simple[[0x200C, 0x200D]] = COMPLEX
+        if emoji:
+            simple[[0xFE0E, 0xFE0F, *range(0xE0020, 0xE0080)]] = COMPLEX
         if strip_accents:
             letters = points[decomposition[points] != 0]
             begins, ends = table.starts[decomposition[letters]], table.starts[decomposition[letters] + 1]
@@ -163,6 +172,6 @@ def normalizer(unicode: str, lowercase: bool, strip_accents: bool = False) -> No
             simple[letters[bare]] = simple[first[bare]]
             simple[(properties & MARK) != 0] = COMPLEX  # goes or stays by what it stands on
     return Normalizer(
-        simple, table.properties, table.lower, decomposition, table.starts, table.points, table.first, table.second,
+        simple, table.properties, lower, decomposition, table.starts, table.points, table.first, table.second,
         table.composites,
     )  # fmt: skip

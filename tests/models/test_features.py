@@ -265,6 +265,22 @@ def test_hashed_terms_that_share_an_index_are_added_up_and_unseen_ones_weigh_as_
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        TextConfig(tokenizer="regex", pattern=r"New York|\w+", lowercase=False),
+        TextConfig(tokenizer="jieba", user_dict=(("New York", None),), lowercase=False),
+    ],
+)
+def test_a_token_with_a_space_and_an_n_gram_that_equals_it_are_one_term(text: TextConfig) -> None:
+    """In the second document "New York" is cut: the user word, and the pattern, want one space."""
+    texts = pa.array(["New York", "New  York New York", "York"])
+    model = FeatureModel.fit(texts, FeatureConfig(features="count", text=text, ngrams=(1, 2)))
+    at = model.terms.index("New York").as_py()
+    assert (int(model.df[at]), int(model.cf[at])) == (2, 3)
+    assert model.transform(texts)[:, at].toarray().ravel().tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"hash_size": 0}, "0.*from 1"),
@@ -524,6 +540,10 @@ SETTINGS = {
     "char_wb": FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(3, 5)),
     "ml": FeatureConfig(idf="ml", norm="none", text=TextConfig(tokenizer="regex", pattern=r"\w")),
     "sklearn": sklearn_preset(FeatureConfig(ngrams=(1, 2))),
+    "wholes": FeatureConfig(text=TextConfig(keep_urls=True, emoji=True), ngrams=(1, 2)),
+    "jieba": FeatureConfig(
+        text=TextConfig(tokenizer="jieba", user_dict=(("中文", None), ("a b", 3))), ngrams=(1, 2), min_df=2
+    ),
 }
 
 
@@ -830,6 +850,11 @@ def test_any_difference_in_settings_or_counts_is_another_id() -> None:
         fit(TINY, ngrams=(1, 2)),
         fit(TINY, max_features=3),
         fit(TINY, text=TextConfig(lowercase=False)),
+        fit(TINY, text=TextConfig(emoji=True)),
+        fit(TINY, text=TextConfig(keep_urls=True)),
+        fit(TINY, text=TextConfig(tokenizer="jieba")),
+        fit(TINY, text=TextConfig(tokenizer="jieba", user_dict=(("水果", None),))),
+        fit(TINY, text=TextConfig(tokenizer="jieba", user_dict=(("水果", 1),))),
     ]
     assert len({model.id for model in models}) == len(models)
     assert fit(TINY).id == fit(TINY).id

@@ -14,7 +14,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from tests.udfs.test_text import TRICKY
+from tests.udfs.test_text import ADDRESSES, EMOJI, TRICKY
 from udfs import segment, unicode_tables
 from udfs.text import TextConfig, normalize, spans, tokenize, tokens
 
@@ -23,6 +23,14 @@ CONFIGS = [
         TextConfig, itertools.product(("NFC", "NFKC", "none"), (True, False), ("word", "whitespace", "sklearn"))
     ),
     *(TextConfig(form, lowercase, strip_accents=True) for form in ("NFC", "NFKC") for lowercase in (True, False)),
+    *(
+        TextConfig(form, lowercase, keep_urls=True, emoji=True)
+        for form in ("NFC", "NFKC", "none")
+        for lowercase in (True, False)
+    ),
+    TextConfig(strip_accents=True, emoji=True),
+    TextConfig(tokenizer="jieba"),
+    TextConfig(tokenizer="jieba", user_dict=(("क्ष", None), ("1, 2", 5), ("中文", 0), ("a σ", None))),
 ]
 COLUMN = 1000
 ASCII = "".join(map(chr, range(128)))
@@ -32,7 +40,7 @@ MARKS = "a" + "".join(map(chr, range(0x300, 0x370)))
 
 def string(random_: random.Random) -> str:
     """One string of up to 40 characters from one or several of the pools."""
-    pools = random_.sample([ASCII, TRICKY, JOINERS, MARKS, None], random_.choice([1, 1, 2, 3]))
+    pools = random_.sample([ASCII, TRICKY, JOINERS, MARKS, EMOJI, ADDRESSES, None], random_.choice([1, 1, 2, 3]))
     characters = []
     for _ in range(random_.choice([0, 1, 2, 4, 8, 16, 40])):
         pool = random_.choice(pools)
@@ -50,11 +58,12 @@ def check(column: list[str], config: TextConfig) -> None:
     form = normalize(text, config)
     form.validate(full=True)
     assert normalize(form, config).equals(form), "not idempotent"
-    table = unicode_tables.normalizer(config.unicode, config.lowercase, config.strip_accents)
+    table = unicode_tables.normalizer(config.unicode, config.lowercase, config.strip_accents, config.emoji)
+    settings = (config.unicode != "none", config.lowercase, config.strip_accents, config.emoji)
     strings = form.to_pylist()
     for source, whole in zip(column, strings, strict=True):
         points = np.array([ord(character) for character in source], np.int32)
-        full = segment.normalize_points(points, table, config.unicode != "none", config.lowercase, config.strip_accents)
+        full = segment.normalize_points(points, table, *settings)
         assert "".join(map(chr, full)) == whole, f"the quick way differs: {source!a}"
     cut = tokenize(text, config)
     cut.validate(full=True)
@@ -69,7 +78,8 @@ def check(column: list[str], config: TextConfig) -> None:
         assert row["sentence"] == sorted(row["sentence"]), f"sentences: {whole!a}"
         if config.tokenizer == "whitespace":
             assert parts == whole.split(), f"white space: {whole!a}"
-        assert not any(character.isspace() for part in parts for character in part), f"white space: {whole!a}"
+        own = {word for word, _ in config.user_dict}
+        assert not any(c.isspace() for part in parts if part not in own for c in part), f"white space: {whole!a}"
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def test_the_quick_way_equals_the_full_one_for_every_character(form: str, lowerc
         points = EVERY if context == "{}" else EVERY[:0x20000]  # above there is little but Han
         text = [context.format(chr(point)) + "\n" for point in points]
         quick = spans(pa.array(text), TextConfig(form, lowercase)).data.tobytes().decode()
-        full = segment.normalize_points(points_of("".join(text)), table, form != "none", lowercase, False)
+        full = segment.normalize_points(points_of("".join(text)), table, form != "none", lowercase, False, False)
         assert quick == text_of(full)
 
 
@@ -116,6 +116,36 @@ def test_no_simple_character_grows_by_more_than_half(form: str, lowercase: bool)
         return 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
 
     assert np.all((width(targets) * 2 <= width(np.array(EVERY)) * 3)[simple >= 0])
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_the_quick_way_equals_the_full_one_where_emoji_stay(form: str) -> None:
+    table = unicode_tables.normalizer(form, True, False, True)
+    points = [*range(0x3400), *range(0xFE00, 0xFF00), *range(0x1F000, 0x1FC00), *range(0xE0000, 0xE0200)]
+    for context in ("{}", "{}\ufe0f", "👩\u200d{}\ufe0e"):
+        text = [context.format(chr(point)) + "\n" for point in points]
+        quick = spans(pa.array(text), TextConfig(form, emoji=True)).data.tobytes().decode()
+        full = segment.normalize_points(points_of("".join(text)), table, True, True, False, True)
+        assert quick == text_of(full)
+
+
+def test_every_line_of_emoji_test_is_a_token_if_it_is_shown_as_an_emoji() -> None:
+    """Unqualified ones are so where they are more than a character."""
+    kinds: dict[str, list[str]] = {}
+    for line in lines("emoji-test.txt.gz"):
+        points, kind = line.split(";")
+        kinds.setdefault(kind.strip(), []).append("".join(chr(int(point, 16)) for point in points.split()))
+    assert {kind: len(found) for kind, found in kinds.items()} == {
+        "component": 9, "fully-qualified": 3655, "minimally-qualified": 827, "unqualified": 242
+    }  # fmt: skip
+    rows, expected = [], []
+    for kind, sequences in kinds.items():
+        for text in sequences:
+            shown = [text] * (kind != "unqualified" or len(text) > 1)
+            rows.append(f"中{text}文 {text}.{text} {text}")
+            expected.append(["中", *shown, "文", *shown, *shown, *shown])
+    expected[rows.index("中ℹ文 ℹ.ℹ ℹ")] = ["中", "ℹ", "文", "ℹ.ℹ", "ℹ"]  # a letter
+    assert tokenize(pa.array(rows), TextConfig(emoji=True)).to_pylist() == expected
 
 
 def test_sklearn_word_characters_are_those_of_re() -> None:
@@ -172,13 +202,23 @@ def test_no_kernel_trips_over_invalid_bytes(length: int) -> None:
         "\n " * 500_000,
         ".)" * 500_000,
         "🇩" * 500_000,
+        "🏴" + "\U000e0067" * 300_000,
+        "👩\u200d" * 300_000,
+        "www.a(" * 300_000,
+        "http://[" * 300_000,
+        "http://a" + "." * 1_000_000,
+        "a@" * 500_000,
+        "a@b." * 300_000,
+        "." * 1_000_000 + "@b.cc",
+        "@b" + "-" * 1_000_000,
     ],
     ids=lambda text: ascii(text[:4]),
 )
 def test_a_hostile_text_takes_linear_time(text: str) -> None:
     # In quadratic time each would take hours: the time limit of the test run is the assertion.
-    found = spans(pa.array([text]), sentences=True)
-    assert found.text[-1] <= len(text.encode())
+    for config in (TextConfig(), TextConfig(keep_urls=True, emoji=True)):
+        found = spans(pa.array([text]), config, sentences=True)
+        assert found.text[-1] <= len(text.encode())
 
 
 def test_the_shipped_tables_are_those_of_the_character_database() -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import marshal
+import os
 import re
+import tempfile
+import time
 import unicodedata
+import warnings
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from udfs import segment, unicode_tables
-from udfs.text import Spans, TextConfig, normalize, spans, stop_words, tokenize, tokens
+from udfs import chinese, segment, unicode_tables
+from udfs.text import Spans, TextConfig, normalize, spans, stop_words, tokenize, tokens, user_words
 
 DEFAULT = TextConfig()
 TRICKY = (
@@ -24,9 +31,16 @@ TRICKY = (
     "\uff9e\u202f\u200dℹ"
     "🇩🇪🇫👩👍🏽❤ⓂℹK\u212bﬁŉǅ①½²Å\u1e9b\u0958\u2adc\ufb1d\U0001d15e\U0001d6ba\U0001e900\u0000\ufffd"
 )
-texts = st.text(st.sampled_from(TRICKY) | st.characters(codec="utf-8"), max_size=30) | st.text(
-    st.sampled_from("क\u094d\u200d\u200c\u034f\u093cष\u0308س Σ'"), max_size=12
+EMOJI = "👩🚀❤☝ⓂⓜℹA©#1🏽🏴🇩🇪\u200d\ufe0f\ufe0e\u20e3\U000e0067\U000e007f\u200b↔\u0338 "
+ADDRESSES = ["http://", "HTTPS://", "ftp://", "www.", "a", "é", "1", "@", ".cc", *".:/?#[]()'-_,!% 中，。\u0308"]
+addresses = st.lists(st.sampled_from(ADDRESSES), max_size=12).map("".join)
+texts = (
+    st.text(st.sampled_from(TRICKY) | st.characters(codec="utf-8"), max_size=30)
+    | st.text(st.sampled_from("क\u094d\u200d\u200c\u034f\u093cष\u0308س Σ'"), max_size=12)
+    | st.text(st.sampled_from(EMOJI), max_size=12)
+    | addresses
 )
+OWN = (("क्ष", None), ("1/2 a", 5), ("中文", 0), ("文中", 9), ("a σ", None))
 configs = st.builds(
     TextConfig,
     st.sampled_from(["NFC", "NFKC", "none"]),
@@ -37,6 +51,12 @@ configs = st.builds(
         TextConfig(tokenizer="regex", pattern=r"(?:^|\W)(\w*)|[.]"),
         TextConfig(strip_accents=True),
         TextConfig("NFKC", False, strip_accents=True),
+        TextConfig(keep_urls=True),
+        TextConfig(emoji=True),
+        TextConfig("NFKC", False, strip_accents=True, keep_urls=True, emoji=True),
+        TextConfig("none", keep_urls=True, emoji=True),
+        TextConfig(tokenizer="jieba"),
+        TextConfig("NFKC", False, "jieba", user_dict=OWN),
     ]
 )
 few = settings(deadline=None, max_examples=300)
@@ -274,6 +294,13 @@ def test_a_regex_matches_tokens(pattern: str, expected: list[str]) -> None:
         ({"pattern": "a"}, "and with no other"),
         ({"tokenizer": "regex", "pattern": "("}, "is no Python regular expression"),
         ({"tokenizer": "regex", "pattern": "(a)(b)"}, "2 capturing groups, at most 1"),
+        ({"emoji": 1}, "emoji is 1: choose True or False"),
+        ({"emoji": True, "tokenizer": "whitespace"}, "emoji has no meaning with tokenizer 'whitespace'"),
+        ({"keep_urls": True, "tokenizer": "jieba"}, "keep-urls has no meaning with tokenizer 'jieba'"),
+        ({"user_dict": (("a", 1),)}, "or choose jieba"),
+        ({"user_dict": (("", 1),), "tokenizer": "jieba"}, "give a tuple of (word, frequency or None)"),
+        ({"user_dict": (("a", -1),), "tokenizer": "jieba"}, "give a tuple of (word, frequency or None)"),
+        ({"user_dict": [("a", 1)], "tokenizer": "jieba"}, "give a tuple of (word, frequency or None)"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_a_remedy(values: dict[str, str], message: str) -> None:
@@ -309,6 +336,115 @@ def test_stop_words_of_a_file(tmp_path: Path) -> None:
 def test_an_unknown_language_is_named_with_the_choices() -> None:
     with pytest.raises(ValueError, match=r"'xx' is no language.*\ben\b.*\bzh\b"):
         stop_words("en,xx")
+
+
+def test_user_words_are_read_in_jiebas_format_and_normalised(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    lines = [
+        "\ufeff云计算 5\r",
+        "",
+        " 李小福 2 nr",
+        "Easy Install 3",
+        "new york",
+        "New York",
+        "Ｂ’s  7",
+        "\u200b",
+        "中 0",
+    ]
+    path.write_bytes("\n".join(lines).encode())
+    words = [
+        ("云计算", 5),
+        ("李小福", 2),
+        ("easy install", 3),
+        ("new", None),
+        ("new york", None),
+        ("ｂ's", 7),
+        ("中", 0),
+    ]
+    assert user_words(str(path)) == tuple(words)
+    assert user_words(str(path), TextConfig("NFKC", False))[-2] == ("B's", 7)
+    path.write_bytes(b"caf\xe9\n")
+    with pytest.raises(ValueError, match="save the file as UTF-8"):
+        user_words(str(path))
+    with pytest.raises(ValueError, match="is no file"):
+        user_words(str(tmp_path))
+
+
+@pytest.mark.parametrize("dictionary", ["", "单元格区域\n工作表 1 n\n格式 0\n李小福 2 nr\n帮助文件 99999\n"])
+def test_words_of_jieba_are_those_of_jieba(dictionary: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Its own load_userdict judges user words of Chinese characters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import jieba
+    jieba.setLogLevel(logging.ERROR)
+    judge = jieba.Tokenizer()
+    judge.tmp_dir = str(tmp_path)
+    path = tmp_path / "words.txt"
+    path.write_text(dictionary, "utf-8")
+    some = request.getfixturevalue("chinese")["text"].slice(0, 100)
+    found = tokenize(some, TextConfig(tokenizer="jieba", user_dict=user_words(str(path))))
+    forced = jieba.finalseg.Force_Split_Words
+    before = set(forced)
+    try:
+        judge.load_userdict(str(path))
+        cuts = [list(judge.cut(text)) for text in normalize(some).to_pylist()]
+    finally:
+        forced.clear()
+        forced.update(before)
+    expected = [[word for word in row if any(unicodedata.category(c)[0] in "LN" for c in word)] for row in cuts]
+    assert found.to_pylist() == expected
+    assert any("格式" in row for row in expected) != ("格式 0" in dictionary)
+
+
+def test_jieba_leaves_no_file_in_the_temporary_directory_and_believes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where it would keep its dictionary lies one of a single word."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trap = tmp_path / "jieba.cache"
+    trap.write_bytes(marshal.dumps(({"北": 0, "北京": 0, "北京清": 1}, 1)))
+    os.utime(trap, (2e9, 2e9))
+    chinese._dictionary.cache_clear()
+    chinese.segmenter.cache_clear()
+    assert cut("北京清华大学", TextConfig(tokenizer="jieba")) == ["北京", "清华大学"]
+    assert list(tmp_path.iterdir()) == [trap]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_long_runs_of_unknown_chinese_characters_take_linear_time() -> None:
+    """Four times the text takes about four times the time; in jieba's own search twelve times."""
+    config = TextConfig(tokenizer="jieba")
+    seconds = []
+    for size in (10_000, 40_000):
+        text = "龥" * size
+        start = time.process_time()
+        assert "".join(cut(text, config)) == text
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 7 * seconds[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I 😀😀 NLP", ["i", "😀", "😀", "nlp"]),
+        ("👩🏽\u200d🚀👩\u200d👩\u200d👧 👍🏽", ["👩🏽\u200d🚀", "👩\u200d👩\u200d👧", "👍🏽"]),
+        ("🇩🇪🇫🇷🇩 🇩x", ["🇩🇪", "🇫🇷", "x"]),
+        ("🏴\U000e0067\U000e0062\U000e007f🏴\U000e0067", ["🏴\U000e0067\U000e0062\U000e007f", "🏴"]),
+        ("© ® ™ # * 1 ❤ ☺ ↔ ℹ", ["1", "ℹ"]),
+        ("©\ufe0f#\ufe0f1\ufe0f❤\ufe0f", ["©\ufe0f", "#\ufe0f", "1\ufe0f", "❤\ufe0f"]),
+        ("21\ufe0f\u20e3a #\u20e3", ["2", "1\ufe0f\u20e3", "a", "#\u20e3"]),
+        ("⌚\ufe0e ⌚ ⌚\ufe0f ❤\ufe0e", ["⌚", "⌚\ufe0f"]),
+        ("Ⓜ\ufe0f Ⓜ Σ\ufe0f", ["Ⓜ\ufe0f", "σ"]),
+        ("a\ufe0fb\u200dc क\u094d\u200dष👩", ["abc", "क\u094d\u200dष", "👩"]),
+        ("😀🏽☝🏽☝\ufe0f", ["😀", "🏽", "☝🏽", "☝\ufe0f"]),
+        ("文👍文end👍.http://a.b👍x@y.zz👍", ["文", "👍", "文", "end", "👍", "http", "a.b", "👍", "x", "y.zz", "👍"]),
+    ],
+)
+def test_emoji_are_tokens_where_asked_for(text: str, expected: list[str]) -> None:
+    assert cut(text, TextConfig(emoji=True)) == expected
+    assert normal(text) == normal(normal(text, TextConfig(emoji=True)))
+    both = cut(text, TextConfig(emoji=True, keep_urls=True))
+    assert [part for part in both if part in ("http://a.b", "x@y.zz")] == ["http://a.b", "x@y.zz"] * ("http" in text)
 
 
 # Laws.
@@ -358,7 +494,8 @@ def test_offsets_slice_back_to_the_token(text: str, config: TextConfig) -> None:
     assert all(found["token"])
     if config.tokenizer != "regex":
         assert found["begin_at"] == sorted(found["begin_at"])
-        assert not any(c.isspace() for token in found["token"] for c in token)
+        own = {word for word, _ in config.user_dict}
+        assert not any(c.isspace() for token in found["token"] if token not in own for c in token)
 
 
 @few
@@ -373,6 +510,63 @@ def test_a_word_is_a_segment_with_a_letter_or_a_number(text: str) -> None:
         return unicodedata.category(character)[0] in "LN" and character not in "\uff9e\uff9f"
 
     assert cut(text) == [piece for piece in pieces if any(is_content(c) for c in piece)]
+
+
+@lru_cache
+def address_patterns() -> tuple[re.Pattern[str], ...]:
+    """How a URL begins, how it goes on, a mailbox before "@", a domain."""
+    properties = unicode_tables.tables().properties
+
+    def members(mask: int) -> str:
+        return "".join(map(chr, np.flatnonzero(properties & mask))) + "0-9A-Za-z"
+
+    letter, more = members(unicode_tables.ACCENTED), members(unicode_tables.ACCENTED | unicode_tables.MARK)
+    label = rf"[{more}](?:[{more}-]*[{more}])?"
+    return (
+        re.compile(rf"(?<![{letter}])(?:[Hh][Tt][Tt][Pp][Ss]?://|[Ff][Tt][Pp]://|[Ww][Ww][Ww]\.)(?=[{letter}[])"),
+        re.compile(rf"[{more}._~:/?#\[\]@!$&'()*+,;=%-]"),
+        re.compile(rf"[{letter}][{letter}._%+-]*\Z"),
+        re.compile(rf"@({label}(?:\.{label})*)"),
+    )
+
+
+def wholes(text: str) -> list[tuple[int, int]]:
+    """The URLs and addresses of a text by the definition of `segment.addresses`, in no hurry."""
+    begins, goes_on, mailbox, domain = address_patterns()
+    found: list[tuple[int, int]] = []
+    i = 0
+    while i < len(text):
+        low = found[-1][1] if found else 0
+        first = end = i
+        if at := begins.match(text, i):
+            end, depth = at.end(), 0
+            while end < len(text) and goes_on.match(text[end]) and not (text[end] in ")]" and depth == 0):
+                depth += (text[end] in "([") - (text[end] in ")]")
+                end += 1
+            end = at.end() + len(text[at.end() : end].rstrip("?!.,:;'*_~(["))
+            end = end if end > at.end() else i
+        elif (name := mailbox.search(text[low:i])) and (at := domain.match(text, i)):
+            labels = at[1].split(".")
+            while labels and (len(labels[-1]) < 2 or labels[-1][0] in "0123456789"):
+                labels.pop()
+            if len(labels) > 1:
+                first, end = low + name.start(), i + 1 + len(".".join(labels))
+        if end > i:
+            found.append((first, end))
+        i = max(end, i + 1)
+    return found
+
+
+@few
+@given(addresses)
+def test_urls_and_addresses_are_those_of_the_definition(text: str) -> None:
+    text = normal(text, TextConfig(lowercase=False))
+    expected: list[str] = []
+    last = 0
+    for begin, end in [*wholes(text), (len(text), len(text))]:
+        expected += [*cut(text[last:begin], TextConfig("none", False)), *([text[begin:end]] if begin < end else [])]
+        last = end
+    assert cut(text, TextConfig("none", False, keep_urls=True)) == expected
 
 
 @few
