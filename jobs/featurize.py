@@ -29,9 +29,9 @@ from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
-from jobs.stages import count, fit, load_model, reject_reasons, transform
+from jobs.stages import count, fit, hash_report, load_model, reject_reasons, transform
 from jobs.summary import summary
-from jobs.workers import HASH_PARTS
+from jobs.workers import HASH_PARTS, REPORT_STATS
 from models.features import FeatureModel
 from udfs.records import REJECTS
 
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
     model_staged = model_target.staged() if model_target else nullcontext("")
     with output.staged() as stage, model_staged as model_stage, no_task_left(spark):
         with progress(spark, "count"), reading():
-            counted = count(spark, stage, config, corpus)
+            counted = count(spark, stage, config, corpus, options.hash_report)
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
         if not counted["documents"]:
@@ -73,6 +73,10 @@ def main(arguments: list[str]) -> None:
         move_parquet(output.fs, f"{stage}/features/kind=features", features)
         if not move_parquet(output.fs, f"{stage}/count/kind=rejects", f"{features}/_rejects"):
             output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
+        if options.hash_report:
+            with progress(spark, "report"):
+                written |= hash_report(spark, stage, config.hash_size, counted)
+            move_parquet(output.fs, f"{stage}/report/kind=report", f"{features}/_hash_report")
         rows = read_parquet(spark, features)
         check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
         if not rows.count() == written["documents"] == counted["documents"]:
@@ -106,6 +110,7 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
         "terms": len(model.terms),
         "entries": written["entries"],
         "empty": written["empty"],
+        **{name: written[name] for name in REPORT_STATS if name in written},
         "model_id": model.id,
         "content_hash": f"{content:032x}",
     }

@@ -1,4 +1,4 @@
-"""The three stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
+"""The stages of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
 count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
 first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts.
@@ -26,6 +26,7 @@ from jobs.workers import (
     DEALT_COLUMNS,
     FEATURE_STATS,
     FIRST_TERMS,
+    REPORT_STATS,
     SHARDS,
     unpack_counts,
 )
@@ -52,9 +53,11 @@ def load_model(fs: FileSystem) -> FeatureModel:
             raise Mistake(f"--apply {path}: {str(error).replace(scratch, path)}") from None
 
 
-def count(spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus) -> dict[str, int]:
+def count(
+    spark: SparkSession, folder: str, config: FeatureConfig, corpus: Corpus, hash_report: bool | None
+) -> dict[str, int]:
     """Parse and count the corpus into `folder`/count (blocks, rejects, stats); returns the sums of COUNT_STATS."""
-    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json())
+    worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), bool(hash_report))
     write_cells(corpus.raw.mapInArrow(worker, CELLS), f"{folder}/count")
     return add_up(spark, f"{folder}/count", COUNT_STATS)
 
@@ -75,8 +78,7 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    dealt = read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+    dealt = _dealt(spark, folder, "dealt", stats["dealt_terms"])
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -90,6 +92,21 @@ def fit(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str
         if most is None or not pc.any(pc.is_in(lasts, chosen.terms)).as_py():
             return FeatureModel.of_counts(config, chosen, n, stats["tokens"])
         most *= 4
+
+
+def _dealt(spark: SparkSession, folder: str, kind: str, terms: int) -> DataFrame:
+    """The dealt terms of one kind, each shard in one partition."""
+    tasks = min(SHARDS, 1 + terms // TASK_TERMS)
+    return read_parquet(spark, f"{folder}/count/kind={kind}", DEALT_COLUMNS).repartition(tasks, "shard")
+
+
+def hash_report(spark: SparkSession, folder: str, size: int | None, stats: dict[str, int]) -> dict[str, int]:
+    """Write which terms share an index into `folder`/report; returns the sums of REPORT_STATS."""
+    with rows_per_batch(spark, SHARD_ROWS):
+        worker = on_workers(spark, "write_hash_report", size)
+        dealt = _dealt(spark, folder, "unhashed", stats["unhashed_terms"])
+        write_cells(dealt.mapInArrow(worker, CELLS), f"{folder}/report")
+    return add_up(spark, f"{folder}/report", REPORT_STATS)
 
 
 def shard_share(most: int) -> int:

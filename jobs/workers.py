@@ -24,12 +24,13 @@ from models.counts import (
     TermTable,
     deal_counts,
     first_in_order,
+    hash_counts,
     merge_counts,
     take_counts,
 )
 from models.features import FeatureConfig, weigh
 from udfs.arrays import string_buffers
-from udfs.hashing import hash_sum
+from udfs.hashing import hash_indices, hash_sum
 from udfs.records import REJECTS, Layout, parse, slices
 from udfs.text import CHARACTERS
 
@@ -173,22 +174,36 @@ BLOCKS = pa.schema([("block", pa.int64()), ("terms", pa.binary()), ("documents",
 BLOCK_COLUMNS = "block bigint, terms binary, documents binary, hashes binary"
 DEALT = pa.schema([("shard", pa.int32()), ("terms", pa.binary())])
 DEALT_COLUMNS = "shard int, terms binary"
-COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "dealt_terms")
+COUNT_STATS = (
+    "records",
+    "documents",
+    "rejects",
+    "blanks",
+    "repaired",
+    "tokens",
+    "bytes",
+    "dealt_terms",
+    "unhashed_terms",
+)
 
 
-def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str) -> Cells:
+def count(
+    batches: Iterator[pa.RecordBatch], partition: int, config: str, layout: str, hash_report: bool = False
+) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
     A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, and the dictionary ids
     and tf of their terms), and the documents' record hashes where they have no id. The blocks' df and cf are added up
-    for as many as fit, and dealt to shards.
+    for as many as fit, and dealt to shards. So are, for the hash report, those of the terms before they are hashed.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
     block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
     dealt = CellFile("dealt", DEALT, "none")
+    unhashed = CellFile("unhashed", DEALT, "none")
     held: list[list[TermCounts]] = []  # of each block, by shard
+    held_unhashed: list[list[TermCounts]] = []
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
     for raw in _joined(_numbered(batches)):
@@ -202,7 +217,12 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
             yield rejects.write(parsed.rejects)
         for begin, end in slices(parsed.documents, block_bytes):
             part = parsed.documents.slice(begin, end - begin)
-            counted = settings.count(part["text"])
+            counted = settings.count_terms(part["text"])
+            if settings.hash_size:
+                if hash_report:
+                    held_unhashed.append(deal_by_index(counted.dictionary, settings.hash_size))
+                    held_terms += len(counted.dictionary.df)
+                counted = hash_counts(counted, settings.hash_size)
             stats["tokens"] += int(counted.lengths.sum())
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
             block = {
@@ -215,20 +235,25 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
             held.append(deal_counts(counted.dictionary, SHARDS))
             held_terms += len(counted.dictionary.df)
             if held_terms > HELD_TERMS:
-                yield dealt.write(_dealt(held, stats))
-                held, held_terms = [], 0
+                yield dealt.write(_dealt(held, stats, "dealt_terms"))
+                if hash_report:
+                    yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
+                held, held_unhashed, held_terms = [], [], 0
     if held:
-        yield dealt.write(_dealt(held, stats))
+        yield dealt.write(_dealt(held, stats, "dealt_terms"))
+    if held_unhashed:
+        yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
     yield from dealt.close()
+    yield from unhashed.close()
     yield from blocks.close()
     yield from rejects.close()
     yield from _stats(stats)
 
 
-def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
+def _dealt(held: list[list[TermCounts]], stats: dict[str, int], name: str) -> pa.Table:
     """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
     shards = [merge_counts(list(parts)) for parts in zip(*held, strict=True)]
-    stats["dealt_terms"] += sum(len(counts.df) for counts in shards)
+    stats[name] += sum(len(counts.df) for counts in shards)
     rows = [number for number, counts in enumerate(shards) if len(counts.df) or not number]
     cells = [pack_counts(shards[number]) for number in rows]
     return pa.table({"shard": rows, "terms": cells}, DEALT)
@@ -310,17 +335,68 @@ def first_terms(
 
     A row for each shard: its terms, and the last of them if there were more (so that others might have come next).
     """
-    held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
-    for batch in batches:
-        for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
-            held.setdefault(shard, []).append(cell)
-    for cells in held.values():
-        counts = merge_counts([unpack_counts(cell) for cell in cells])
+    for counts in _shards(batches):
         within = np.flatnonzero((counts.df >= low) & (counts.df <= high))
         rows = first_in_order(counts, within, most)
         last = counts.terms[rows[-1]].as_py() if len(rows) < len(within) else None
         columns = [pa.array([pack_counts(take_counts(counts, rows))], pa.binary()), pa.array([last], pa.string())]
         yield pa.RecordBatch.from_arrays(columns, ["terms", "last"])
+
+
+def _shards(batches: Iterator[pa.RecordBatch]) -> Iterator[TermCounts]:
+    """The counts of each shard, its parts added up."""
+    held: dict[int, list[pa.Scalar]] = {}  # packed until their turn: so they take a fraction of the memory
+    for batch in batches:
+        for shard, cell in zip(batch["shard"].to_pylist(), batch["terms"], strict=True):
+            held.setdefault(shard, []).append(cell)
+    for cells in held.values():
+        yield merge_counts([unpack_counts(cell) for cell in cells])
+
+
+# -- hash report: shards of terms that were hashed -> report, stats -------------------------------------------------
+
+REPORT = pa.schema(
+    [
+        ("index", pa.int32()),
+        ("terms", pa.list_(pa.string())),
+        ("df", pa.list_(pa.int64())),
+        ("cf", pa.list_(pa.int64())),
+        ("collisions", pa.int32()),
+    ]
+)
+REPORT_STATS = ("hashed_terms", "hashed_indices")
+
+
+def deal_by_index(counts: TermCounts, size: int) -> list[TermCounts]:
+    """Part term counts among SHARDS, terms with the same index among `size` to the same one."""
+    shard = hash_indices(counts.terms, size) % SHARDS
+    dealt = take_counts(counts, np.argsort(shard, kind="stable"))
+    ends = np.append(0, np.cumsum(np.bincount(shard, minlength=SHARDS)))
+    slices = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+    return [TermCounts(dealt.terms.slice(a, b - a), dealt.df[a:b], dealt.cf[a:b]) for a, b in slices]
+
+
+def write_hash_report(batches: Iterator[pa.RecordBatch], partition: int, size: int) -> Cells:
+    """The terms of each index among `size` with df and cf, in order (cf desc, term asc); a cell for each shard."""
+    report = CellFile("report", REPORT)
+    stats = dict.fromkeys(REPORT_STATS, 0)
+    for counts in _shards(batches):
+        if not len(counts.df):
+            continue
+        counts = take_counts(counts, pc.array_sort_indices(counts.terms.cast(pa.large_binary())).to_numpy())
+        index = hash_indices(counts.terms, size)
+        order = np.lexsort((-counts.cf, index))  # stable
+        counts, index = take_counts(counts, order), index[order]
+        begins = np.flatnonzero(np.append(True, np.diff(index)))
+        offsets = np.append(begins, len(index)).astype(np.int32)
+        columns = {"terms": counts.terms.cast(pa.string()), "df": pa.array(counts.df), "cf": pa.array(counts.cf)}
+        lists = {name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()}
+        rows = {"index": index[begins], **lists, "collisions": np.diff(offsets) - 1}
+        yield report.write(pa.table(rows, REPORT))
+        stats["hashed_terms"] += len(index)
+        stats["hashed_indices"] += len(begins)
+    yield from report.close()
+    yield from _stats(stats)
 
 
 # -- repeats: which of equal records without an id is the how many-th ------------------------------------------------
