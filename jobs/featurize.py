@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> None:
     with model_staged, tokens_staged, output.staged(key) as stage, no_task_left(spark):
         tell_finished(output, model_target, tokens_target)
         with progress(spark, "count") as done, reading():
-            counted = count(spark, output, config, corpus, options.engine == "explode", bool(tokens_target))
+            counted = count(spark, output, config, corpus, options)
             done["documents"] = counted["documents"]
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
             raise TooManyRejects(too_many(counted, options.max_rejects, corpus, reject_reasons(spark, stage)))
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> None:
             with progress(spark, "tokens", counted["documents"]), reading():
                 keep_tokens(spark, output, tokens_target, corpus)
         with progress(spark, "transform", counted["documents"]), reading():
-            manifest = transform(spark, output, model, corpus, counted, options.engine == "explode", column)
+            manifest = transform(spark, output, model, corpus, counted, column, options)
         with uninterrupted():
             if model_target:
                 model_target.swap(f"{model_target.stage}/model")

@@ -19,6 +19,7 @@ SAME = (  # in FeatureConfig
 FITTING = (
     *SAME,
     "hash",
+    "hash_report",
     "tokenizer",
     "pattern",
     "user_dict",
@@ -157,6 +158,9 @@ def parser() -> argparse.ArgumentParser:
     f.add_argument("--max-df", type=df_limit, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
     f.add_argument("--max-features", type=how_many, metavar="N|none", help="largest vocabulary (default: 1048576)")
     f.add_argument("--hash", type=int, metavar="N", help="no vocabulary: a term's index is its hash, below N")
+    f.add_argument(
+        "--hash-report", action="store_true", default=None, help="with --hash: write which terms share an index"
+    )
     f.add_argument("--preset", choices=("sklearn",), help="tokens and n-grams of scikit-learn's vectorizers")
     f.add_argument("--sublinear-tf", action="store_true", default=None, help="1 + ln(tf) for tf")
     f.add_argument("--idf", choices=("smooth", "plain", "ml"), help="default: smooth")
@@ -181,6 +185,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise Mistake(f"--apply uses a model as it is: leave out {names}")
     elif not options.model:
         raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
+    if options.hash_report and options.hash is None:
+        raise Mistake("--hash-report tells which terms share an index: give --hash N, or leave it out")
     if options.preset:
         settled = ["pattern", "unicode", "strip_accents", "keep_urls", "emoji", "ngram_span"] + ["tokenizer"] * (
             options.tokenizer not in CHARACTERS

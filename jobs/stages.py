@@ -1,4 +1,4 @@
-"""The three steps of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
+"""The steps of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
 count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
 first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts. Each
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from jobs.workers import (
     FEATURE_STATS,
     FIRST_TERMS,
     KEPT_STATS,
+    REPORT_STATS,
     hash_of,
     unpack_counts,
 )
@@ -61,20 +63,17 @@ def load_model(fs: FileSystem, option: str = "--apply") -> FeatureModel:
 
 
 def count(
-    spark: SparkSession,
-    output: Target,
-    config: FeatureConfig,
-    corpus: Corpus,
-    explode: bool,
-    tokens: bool,
+    spark: SparkSession, output: Target, config: FeatureConfig, corpus: Corpus, options: Namespace
 ) -> dict[str, int]:
     """Parse and count the corpus into the stage's count/ (blocks, dealt, stats, _rejects); the sums of COUNT_STATS.
 
-    explode: terms are summed by Spark, for the transform of the same name. tokens: the blocks hold TOKENS, too.
+    Of the options engine, tokens and hash_report count: whether terms are left to Spark to sum, and what else is kept.
     """
     if not is_counted(output):
         with output.step("count") as folder:
-            worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), explode, tokens)
+            explode = options.engine == "explode"
+            kept = (explode, bool(options.tokens), bool(options.hash_report))
+            worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), *kept)
             with packed(spark, corpus):
                 write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
             if explode:
@@ -143,7 +142,7 @@ def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: d
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    dealt = _dealt(spark, folder, stats)
+    dealt = _dealt(spark, f"{folder}/count/kind=dealt", stats["dealt_terms"])
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -159,10 +158,10 @@ def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: d
         most *= 4
 
 
-def _dealt(spark: SparkSession, folder: str, stats: dict[str, int]) -> DataFrame:
-    """The dealt terms in `folder`/count, all of a shard in one task."""
-    tasks = min(SHARDS, 1 + stats["dealt_terms"] // TASK_TERMS)
-    return read_parquet(spark, f"{folder}/count/kind=dealt", DEALT_COLUMNS).repartition(tasks, "shard")
+def _dealt(spark: SparkSession, folder: str, terms: int) -> DataFrame:
+    """The dealt terms in a folder, all of a shard in one task."""
+    tasks = min(SHARDS, 1 + terms // TASK_TERMS)
+    return read_parquet(spark, folder, DEALT_COLUMNS).repartition(tasks, "shard")
 
 
 def keep_counts(
@@ -170,10 +169,20 @@ def keep_counts(
 ) -> KeptCounts:
     """Write all terms of the count in `folder` to `target`/kind=counts; what the model's manifest says of them."""
     with rows_per_batch(spark, SHARD_ROWS):
-        terms = _dealt(spark, folder, stats).mapInArrow(on_workers(spark, "keep_counts"), CELLS)
-        write_cells(terms, target)
+        dealt = _dealt(spark, f"{folder}/count/kind=dealt", stats["dealt_terms"])
+        write_cells(dealt.mapInArrow(on_workers(spark, "keep_counts"), CELLS), target)
     kept = add_up(spark, target, KEPT_STATS)
     return KeptCounts(config, stats["documents"], stats["tokens"], SHARDS, kept["terms"], hash_of(kept), None)
+
+
+def hash_report(
+    spark: SparkSession, folder: str, target: str, size: int | None, stats: dict[str, int]
+) -> dict[str, int]:
+    """Write which terms share an index to `target`/kind=report; returns the sums of REPORT_STATS."""
+    with rows_per_batch(spark, SHARD_ROWS):
+        dealt = _dealt(spark, f"{folder}/count/kind=unhashed", stats["unhashed_terms"])
+        write_cells(dealt.mapInArrow(on_workers(spark, "write_hash_report", size), CELLS), target)
+    return add_up(spark, target, REPORT_STATS)
 
 
 def shard_share(most: int) -> int:
@@ -188,17 +197,17 @@ def transform(
     model: FeatureModel,
     corpus: Corpus,
     counted: dict[str, int],
-    explode: bool,
     column: StructField | None,
+    options: Namespace,
 ) -> dict[str, Any]:
     """Weigh the blocks in the stage into its output/, verified, with rejects and manifest; returns the manifest.
 
-    explode: the vocabulary is joined, not looked up by each worker. column: by which the rows go to folders.
+    column: by which the rows go to folders. Of the options engine and hash_report count.
     """
     if found := output.find("output"):
         return dict(output.fs.read_json(f"{found}/_manifest.json"))
     with output.step("output") as folder:
-        cells, write = f"{folder}-cells", write_joined if explode else write_features
+        cells, write = f"{folder}-cells", write_joined if options.engine == "explode" else write_features
         carried = [field for field in corpus.carried if field != column]  # Spark reads its type from folders' names
         schema = features_schema(corpus.id_type, corpus.label, carried)
         blocks = _blocks(spark, output.stage, corpus)
@@ -212,6 +221,9 @@ def transform(
         check(rows.drop(column.name) if column else rows, schema)
         if not rows.count() == written["documents"] == counted["documents"]:
             raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
+        if options.hash_report:
+            written |= hash_report(spark, output.stage, f"{cells}-report", model.config.hash_size, counted)
+            move_parquet(output.fs, f"{cells}-report/kind=report", f"{folder}/_hash_report")
         manifest = manifest_of(model, counted, written)
         if column:
             manifest = name_run(output.fs, folder, manifest, column)
@@ -229,6 +241,7 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
         "terms": len(model.terms),
         "entries": written["entries"],
         "empty": written["empty"],
+        **{name: written[name] for name in REPORT_STATS if name in written},
         "model_id": model.id,
         "content_hash": hash_of(written),
     }

@@ -35,6 +35,12 @@ def summary(
         f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
         f"vocabulary  {manifest['terms']:,} terms, {known}",
     ]
+    if "hashed_terms" in manifest:
+        hashed, indices = int(manifest["hashed_terms"]), int(manifest["hashed_indices"])
+        lines += [
+            f"hashed      {hashed:,} terms, in {indices:,} of {model.width:,} indices",
+            f"collisions  {hashed - indices:,} terms came upon an index that was taken",
+        ]
     top = _top_terms(spark, path, model)
     if top:
         width = max(len(label) for label in top)
@@ -48,6 +54,8 @@ def summary(
         ]
     where = options.model or options.apply
     lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
+    if "hashed_terms" in manifest:
+        lines.append(f"report      {options.output}/_hash_report")
     if manifest["rejects"] or manifest["repaired"]:
         lines.append(f"set aside   {options.output}/_rejects")
     lines += [

@@ -27,13 +27,14 @@ from models.counts import (
     TermTable,
     deal_counts,
     first_in_order,
+    hash_counts,
     merge_counts,
     take_counts,
 )
 from models.features import FeatureConfig, Features, entry_values, weigh
 from models.kept import COUNTS, counts_hash, hex_sum, shard_table
 from udfs.arrays import string_buffers
-from udfs.hashing import hash_sum
+from udfs.hashing import hash_indices, hash_sum
 from udfs.records import REJECTS, Layout, Unreadable, line_blocks, lines_of, one, parse, read_file, slices
 from udfs.text import CHARACTERS, tokens
 
@@ -249,7 +250,17 @@ TERMS = pa.schema(
 TERM_COLUMNS = "block bigint, row int, term array<string>, tf array<int>"
 DEALT = pa.schema([("shard", pa.int32()), ("terms", pa.binary())])
 DEALT_COLUMNS = "shard int, terms binary"
-COUNT_STATS = ("records", "documents", "rejects", "blanks", "repaired", "tokens", "bytes", "dealt_terms")
+COUNT_STATS = (
+    "records",
+    "documents",
+    "rejects",
+    "blanks",
+    "repaired",
+    "tokens",
+    "bytes",
+    "dealt_terms",
+    "unhashed_terms",
+)
 
 
 def count(
@@ -259,20 +270,24 @@ def count(
     layout: str,
     with_terms: bool = False,
     with_tokens: bool = False,
+    hash_report: bool = False,
 ) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
     A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, and the dictionary ids
     and tf of their terms), and the documents' record hashes where they have no id. The blocks' df and cf are added up
     for as many as fit, and dealt to shards. with_terms: each document's terms and tf become a row of strings and
-    numbers instead, and nothing is dealt. with_tokens: the block keeps its documents' TOKENS, too.
+    numbers instead, and nothing is dealt. with_tokens: the block keeps its documents' TOKENS, too. hash_report: terms
+    are dealt before they are hashed, too.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
     block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
     dealt, terms = CellFile("dealt", DEALT, "none"), CellFile("terms", TERMS)
+    unhashed = CellFile("unhashed", DEALT, "none")
     held: list[list[TermCounts]] = []  # of each block, by shard
+    held_unhashed: list[list[TermCounts]] = []
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
     for raw in records(batches, where):
@@ -286,7 +301,12 @@ def count(
             yield rejects.write(parsed.rejects)
         for begin, end in slices(parsed.documents, block_bytes):
             part = parsed.documents.slice(begin, end - begin)
-            counted = settings.count(part["text"])
+            counted = settings.count_terms(part["text"])
+            if settings.hash_size:
+                if hash_report:
+                    held_unhashed.append(deal_by_index(counted.dictionary, settings.hash_size))
+                    held_terms += len(counted.dictionary.df)
+                counted = hash_counts(counted, settings.hash_size)
             stats["tokens"] += int(counted.lengths.sum())
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
             number = partition << 32 | blocks.cells
@@ -300,16 +320,22 @@ def count(
             yield blocks.write(pa.table(block, BLOCKS))
             if with_terms:
                 yield terms.write(_terms(number, counted))
-                continue
-            held.append(deal_counts(counted.dictionary, SHARDS))
-            held_terms += len(counted.dictionary.df)
+            else:
+                held.append(deal_counts(counted.dictionary, SHARDS))
+                held_terms += len(counted.dictionary.df)
             if held_terms > HELD_TERMS:
-                yield dealt.write(_dealt(held, stats))
-                held, held_terms = [], 0
+                if held:
+                    yield dealt.write(_dealt(held, stats, "dealt_terms"))
+                if held_unhashed:
+                    yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
+                held, held_unhashed, held_terms = [], [], 0
     if held:
-        yield dealt.write(_dealt(held, stats))
+        yield dealt.write(_dealt(held, stats, "dealt_terms"))
+    if held_unhashed:
+        yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
     yield from dealt.close()
     yield from terms.close()
+    yield from unhashed.close()
     yield from blocks.close()
     yield from rejects.close()
     yield from _stats(stats)
@@ -321,15 +347,15 @@ def deal_terms(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
     for table in _joined(batches):
         terms, df, cf = (one(table[name]) for name in ("term", "df", "cf"))
         counts = TermCounts(terms.cast(pa.large_string()), df.to_numpy(), cf.to_numpy())
-        yield dealt.write(_dealt([deal_counts(counts, SHARDS)], stats))
+        yield dealt.write(_dealt([deal_counts(counts, SHARDS)], stats, "dealt_terms"))
     yield from dealt.close()
     yield from _stats(stats)
 
 
-def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
+def _dealt(held: list[list[TermCounts]], stats: dict[str, int], name: str) -> pa.Table:
     """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
     shards = [merge_counts(list(parts)) for parts in zip(*held, strict=True)]
-    stats["dealt_terms"] += sum(len(counts.df) for counts in shards)
+    stats[name] += sum(len(counts.df) for counts in shards)
     rows = [number for number, counts in enumerate(shards) if len(counts.df) or not number]
     cells = [pack_counts(shards[number]) for number in rows]
     return pa.table({"shard": rows, "terms": cells}, DEALT)
@@ -548,6 +574,52 @@ def keep_counts(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
             total += counts_hash(counts)
     yield from file.close()
     yield from _stats({"terms": terms, **hash_parts(total)})
+
+
+# -- hash report: shards of terms that were hashed -> report, stats -------------------------------------------------
+
+REPORT = pa.schema(
+    [
+        ("index", pa.int32()),
+        ("terms", pa.list_(pa.string())),
+        ("df", pa.list_(pa.int64())),
+        ("cf", pa.list_(pa.int64())),
+        ("collisions", pa.int32()),
+    ]
+)
+REPORT_STATS = ("hashed_terms", "hashed_indices")
+
+
+def deal_by_index(counts: TermCounts, size: int) -> list[TermCounts]:
+    """Part term counts among SHARDS, terms with the same index among `size` to the same one."""
+    shard = hash_indices(counts.terms, size) % SHARDS
+    dealt = take_counts(counts, np.argsort(shard, kind="stable"))
+    ends = np.append(0, np.cumsum(np.bincount(shard, minlength=SHARDS)))
+    slices = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+    return [TermCounts(dealt.terms.slice(a, b - a), dealt.df[a:b], dealt.cf[a:b]) for a, b in slices]
+
+
+def write_hash_report(batches: Iterator[pa.RecordBatch], partition: int, size: int) -> Cells:
+    """The terms of each index among `size` with df and cf, in order (cf desc, term asc); a cell for each shard."""
+    report = CellFile("report", REPORT)
+    stats = dict.fromkeys(REPORT_STATS, 0)
+    for _, counts in _shards(batches):
+        if not len(counts.df):
+            continue
+        counts = take_counts(counts, pc.array_sort_indices(counts.terms.cast(pa.large_binary())).to_numpy())
+        index = hash_indices(counts.terms, size)
+        order = np.lexsort((-counts.cf, index))  # stable
+        counts, index = take_counts(counts, order), index[order]
+        begins = np.flatnonzero(np.append(True, np.diff(index)))
+        offsets = np.append(begins, len(index)).astype(np.int32)
+        columns = {"terms": counts.terms.cast(pa.string()), "df": pa.array(counts.df), "cf": pa.array(counts.cf)}
+        lists = {name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()}
+        rows = {"index": index[begins], **lists, "collisions": np.diff(offsets) - 1}
+        yield report.write(pa.table(rows, REPORT))
+        stats["hashed_terms"] += len(index)
+        stats["hashed_indices"] += len(begins)
+    yield from report.close()
+    yield from _stats(stats)
 
 
 # -- repeats: which of equal records without an id is the how many-th ------------------------------------------------

@@ -264,6 +264,47 @@ def test_hashed_features_are_those_of_spark_mls_hashing_and_idf(spark: Any, emai
         np.testing.assert_allclose(values, theirs[id].values, rtol=1e-6)
 
 
+def test_the_hash_report_lists_the_terms_of_each_index_and_changes_nothing_else(
+    chinese: pa.Table, tmp_path: Path, a_file_a_partition: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With jieba and a user dictionary, so that their words come out of Spark as without it, too."""
+    some = chinese.slice(0, 120)
+    source = write_parts(some, tmp_path / "in", 3)
+    (tmp_path / "words.txt").write_text("对话框编辑器 9999 n\nBasic IDE\n", "utf-8")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    options = ("--tokenizer", "jieba", "--user-dict", tmp_path / "words.txt", "--ngrams", "1,2")
+    assert featurize("--input", source, *outputs, *options, "--hash", 5000, "--hash-report") == 0
+    text = TextConfig(tokenizer="jieba", user_dict=(("对话框编辑器", 9999), ("basic ide", None)))
+    expected = FeatureModel.fit(some["text"], FeatureConfig(text=text, ngrams=(1, 2), hash_size=5000))
+    model = FeatureModel.load(tmp_path / "model")
+    assert model.id == expected.id
+    features = matrix(written(tmp_path / "out"), 5000)
+    assert_same_bits(features, model.transform(some.sort_by("id")["text"]))
+
+    whole = FeatureModel.fit(some["text"], FeatureConfig(text=text, ngrams=(1, 2), max_features=None))
+    assert {"对话框编辑器", "basic ide"} <= {*whole.terms.to_pylist()}
+    by_index: dict[int, list[tuple[int, str, int]]] = {}
+    for term, df, cf in zip(whole.terms.to_pylist(), whole.df.tolist(), whole.cf.tolist(), strict=True):
+        by_index.setdefault(mmh3.hash(term, 42) % 5000, []).append((-cf, term, df))
+    rows = pq.read_table(sorted((tmp_path / "out/_hash_report").glob("*.parquet"))).sort_by("index").to_pylist()
+    assert rows == [
+        {
+            "index": index,
+            "terms": [term for _, term, _ in sorted(terms)],
+            "df": [df for _, _, df in sorted(terms)],
+            "cf": [-cf for cf, _, _ in sorted(terms)],
+            "collisions": len(terms) - 1,
+        }
+        for index, terms in sorted(by_index.items())
+    ]
+    found = manifest(tmp_path / "out")
+    terms = len(whole.terms)
+    assert (found["hashed_terms"], found["hashed_indices"], found["terms"]) == (terms, len(rows), len(rows))
+    said = capsys.readouterr().out
+    assert f"hashed      {terms:,} terms, in {len(rows):,} of 5,000 indices\n" in said
+    assert f"collisions  {terms - len(rows):,} terms" in said
+
+
 @pytest.fixture
 def forty_documents(tmp_path: Path, a_file_a_partition: None) -> Callable[[list[str]], Path]:
     """Lays out 40 documents that share the words, each once, and hold "often" twice."""
@@ -805,6 +846,7 @@ def one_clear_line(stderr: str) -> str:
         ("--preset sklearn --tokenizer word", "--tokenizer"),
         ("--preset gensim", "gensim"),
         ("--preset sklearn --emoji", "--emoji"),
+        ("--hash-report", "--hash N"),
         ("--tokenizer whitespace --keep-urls", "keep-urls"),
         ("--tokenizer jieba --user-dict nosuch.txt", "nosuch.txt"),
         ("--user-dict LICENSE", "user-dict"),
