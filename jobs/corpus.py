@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -54,11 +55,13 @@ NOT_UTF8 = (
 )
 NO_UTF8 = re.compile("[\ud800-\udfff]")  # as Python decodes names of files
 NOT_CARRIED = re.compile("interval|variant|void|geo")
-READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
+READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint; then the same of Spark 3.5
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
     r"(?:(.+)\. Could not read footer|(\S+)\. +(.*?) *SQLSTATE)"
+    r"|Could not read footer for file: (.+)\. Please ensure"
+    r"|(?:Encountered error while reading|Parquet column cannot be converted in) file (\S+)\. (?:Details:|(.*))"
 )
-OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|URI")  # than by its content
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected|No such|URI")  # than by its content
 
 
 @dataclass(frozen=True)
@@ -295,7 +298,7 @@ def reading() -> Iterator[None]:
         found = READ_FAILURE.search(text)
         if not found:
             raise
-        path, url, hint = found.groups()
+        path, url, hint = found.groups()[:3] if any(found.groups()[:3]) else found.groups()[3:]
         causes = [reason(Exception(cause)) for cause in re.findall(r"^Caused by: (.*)", text, re.MULTILINE)]
         plain = [cause for cause in causes if not re.search(r"\w\.\w+\.\w", cause)]  # without Java's names
         why = hint or ("no footer" if path else (plain or ["unreadable content"])[-1])
@@ -314,7 +317,7 @@ def _unreadable(name: str, why: str) -> Mistake:
 def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
     if form == "parquet":
         table = reader.parquet(where)
-        metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
+        metadata = _metadata(table)
         return table.select(
             # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
             *[F.col(f"`{name.replace('`', '``')}`").alias(str(i)) for i, name in enumerate(layout.columns)],
@@ -327,6 +330,14 @@ def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> Data
     lines = reader.option("lineSep", "\n").text(where)
     source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
     return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start.alias("start"))
+
+
+def _metadata(table: DataFrame) -> Column:
+    """The column of the files' metadata, also where the table has a column of its name."""
+    if hasattr(table, "metadataColumn"):
+        return table.metadataColumn("_metadata")
+    jdf: Any = table._jdf  # Spark 3.5 has it in Java
+    return Column(jdf.metadataColumn("_metadata"))
 
 
 def _hidden(path: str) -> bool:
