@@ -81,11 +81,13 @@ NOT_UTF8 = (
 )
 NO_UTF8 = re.compile("[\ud800-\udfff]")  # as Python decodes names of files
 NOT_CARRIED = re.compile("interval|variant|void|geo")
-READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
+READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint; then the same of Spark 3.5
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file "
     r"(?:(.+)\. Could not read footer|(\S+)\. +(.*?) *SQLSTATE)"
+    r"|Could not read footer for file: (.+)\. Please ensure"
+    r"|(?:Encountered error while reading|Parquet column cannot be converted in) file (\S+)\. (?:Details:|(.*))"
 )
-OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|URI")  # than by its content
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected|No such|URI")  # than by its content
 
 
 @dataclass(frozen=True)
@@ -428,7 +430,7 @@ def reading() -> Iterator[None]:
         found = READ_FAILURE.search(text)
         if not found:
             raise
-        path, url, hint = found.groups()
+        path, url, hint = found.groups()[:3] if any(found.groups()[:3]) else found.groups()[3:]
         causes = [reason(Exception(cause)) for cause in re.findall(r"^Caused by: (.*)", text, re.MULTILINE)]
         plain = [cause for cause in causes if not re.search(r"\w\.\w+\.\w", cause)]  # without Java's names
         why = hint or ("no footer" if path else (plain or ["unreadable content"])[-1])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE = "textmill.zip"
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 log = logging.getLogger("textmill")
 WorkerFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -87,13 +88,12 @@ def ship(spark: SparkSession, file: Path) -> str:
 @contextmanager
 def rows_per_batch(spark: SparkSession, rows: int) -> Iterator[None]:
     """Have Spark hand at most this many rows at a time to workers: for rows that are whole blocks."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
-    spark.conf.set(name, rows)
+    before = spark.conf.get(BATCH_ROWS)
+    spark.conf.set(BATCH_ROWS, rows)
     try:
         yield
     finally:
-        spark.conf.set(name, before)  # type: ignore[arg-type]
+        spark.conf.set(BATCH_ROWS, before)  # type: ignore[arg-type]
 
 
 @cache
@@ -135,6 +135,12 @@ def spark_session(name: str) -> SparkSession:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")  # kinds are told apart without a sort
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(64 << 20))
+    if spark.version.startswith("3."):  # it bounds a batch by rows alone, and one of 2 GB fails
+        rows = int(spark.conf.get(BATCH_ROWS) or 0)
+        spark.conf.set(BATCH_ROWS, min(rows, 1000) if rows > 0 else 1000)
+        for name in ("datetimeRebaseModeInRead", "int96RebaseModeInRead"):  # of old dates: as Spark 4 does
+            if spark.conf.get(f"spark.sql.parquet.{name}") == "EXCEPTION":
+                spark.conf.set(f"spark.sql.parquet.{name}", "CORRECTED")
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(package)
@@ -248,10 +254,8 @@ def mistakes() -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """What an error says, in one line without Java's class names."""
-    from pyspark.errors import PySparkException
-
-    java = getattr(error, "java_exception", None)
-    text = (error.getMessage() if isinstance(error, PySparkException) else java) or error
+    said = error.getMessage() if hasattr(error, "getMessage") else getattr(error, "desc", None)  # Spark 4; Spark 3.5
+    text = said or getattr(error, "java_exception", None) or getattr(error, "_origin", None) or error
     line = next(iter(str(text).strip().splitlines()), type(error).__name__)
     line = line.replace("java.net.UnknownHostException: ", "unknown host ")
     line = re.sub(r"(?<!\S)[\w.$]+(?:Exception|Error): |; For more details see: .*|\s*SQLSTATE: \w+$", "", line)

@@ -93,8 +93,12 @@ def placed(table: DataFrame) -> DataFrame:
 def _metadata(table: DataFrame) -> tuple[Column, list[str]] | None:
     """The files' metadata as a column, and the names of its fields; None where Spark does not know a row's file."""
     try:
-        # By its logical name, where Spark can (4.0), it is also found beside a column of that name.
-        column = table.metadataColumn("_metadata") if hasattr(table, "metadataColumn") else F.col("_metadata")
+        # By its logical name it is also found beside a column of that name.
+        if hasattr(table, "metadataColumn"):
+            column = table.metadataColumn("_metadata")
+        else:
+            jdf: Any = table._jdf  # Spark 3.5 has it in Java
+            column = Column(jdf.metadataColumn("_metadata"))
         kind = table.select(column).schema[0].dataType
     except AnalysisException:
         return None

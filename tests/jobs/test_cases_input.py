@@ -182,7 +182,7 @@ def test_a_truncated_archive_fails_and_is_not_cut_silently(
     for suffix, compress in (("gz", gzip.compress), ("bz2", bz2.compress)):
         path = write(tmp_path / f"a.txt.{suffix}", compress(content)[:-30])
         with pytest.raises(Exception, match=r"FAILED_READ_FILE|EOF|nexpected end"):
-            opened(spark, str(path)).raw.toArrow()
+            opened(spark, str(path)).raw.collect()
     for suffix, compress in COMPRESSED.items():
         if suffix:
             monkeypatch.setattr(corpus, "MANY_FILES", 0)
@@ -339,7 +339,7 @@ def test_batches_of_any_size_and_empty_partitions_give_the_same_documents(
     try:
         for size in given["max_records_per_batch"]:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size)
-            batches = list(found.raw.toArrow().to_batches())
+            batches = found.raw._collect_as_arrow()
             whole.append(parsed(found))
             assert sum(batch.num_rows for batch in batches) == (1 if form == "csv" else given["rows"])
     finally:
@@ -347,4 +347,4 @@ def test_batches_of_any_size_and_empty_partitions_give_the_same_documents(
     assert [each.documents.num_rows for each in whole] == expected["sum_rows"]
     assert all(each.documents.equals(whole[0].documents) and (each.hashes == whole[0].hashes).all() for each in whole)
     few = opened(spark, str(tmp_path / "one"))
-    assert few.raw.repartition(given["also"]["partitions"]).toArrow().num_rows == 1
+    assert [batch.num_rows for batch in few.raw.repartition(given["also"]["partitions"])._collect_as_arrow()] == [1]

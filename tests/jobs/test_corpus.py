@@ -42,7 +42,7 @@ def opened(
 
 def parsed(found: Corpus) -> Parsed:
     """All records of a corpus, as a worker would parse them in one partition."""
-    tables = records(iter(found.raw.coalesce(1).toArrow().to_batches()), found.layout)
+    tables = records(iter(found.raw.coalesce(1)._collect_as_arrow()), found.layout)  # toArrow is of Spark 4
     return parse(pa.concat_tables(tables), found.layout)
 
 
@@ -344,7 +344,10 @@ def test_an_empty_file_among_others_does_no_harm(spark: Any, tmp_path: Path) -> 
     assert texts(spark, tmp_path / "in") == ["x"]
     write(tmp_path / "pq/a.parquet", small(text="a"))
     write(tmp_path / "pq/0.parquet", b"")
-    assert texts(spark, tmp_path / "pq") == ["a"]
+    if spark.version.startswith("3."):  # does not get over it
+        assert "0.parquet is truncated or damaged (no footer)" in mistake(spark, tmp_path / "pq")
+    else:
+        assert texts(spark, tmp_path / "pq") == ["a"]
 
 
 # JSON Lines and csv.
@@ -531,7 +534,8 @@ def test_columns_that_do_not_fit(
 
 
 def test_types_that_arrow_does_not_carry(spark: Any, tmp_path: Path) -> None:
-    for kind in ("interval '1' day", "array(interval '1' month)", "map('k', struct(parse_json('1') as v))"):
+    variant = [] if spark.version.startswith("3.") else ["map('k', struct(parse_json('1') as v))"]
+    for kind in ("interval '1' day", "array(interval '1' month)", *variant):
         spark.sql(f"select 'a' as text, {kind} as other").write.mode("overwrite").parquet(str(tmp_path / "in"))
         assert "which cannot be carried along: cast it" in mistake(spark, tmp_path / "in")
 

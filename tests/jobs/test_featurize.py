@@ -135,6 +135,13 @@ def test_the_model_is_that_of_a_fit_in_memory(demo: Path, emails: pa.Table) -> N
     assert FeatureModel.load(demo / "model").id == FeatureModel.fit(emails["text"]).id
 
 
+def test_the_hashes_of_the_demo_are_the_same_with_every_spark(demo: Path) -> None:
+    """The id is the README's. `make test-spark35` runs this with Spark 3.5, `make test` with the newest."""
+    found = manifest(demo / "features")
+    assert f"(id {found['model_id']})" in (ROOT / "README.md").read_text("utf-8")
+    assert found["content_hash"] == "dc6639319f3232844b4391a2e88f8581"
+
+
 def test_the_manifest_adds_up_and_is_true(demo: Path, emails: pa.Table) -> None:
     found, model = manifest(demo / "features"), FeatureModel.load(demo / "model")
     rows = written(demo / "features")
