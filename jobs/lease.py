@@ -36,14 +36,16 @@ class Lease:
         """Raises Mistake, which names the holder, if another run has the folder."""
         self._fs, self._folder, self._what = fs, folder, what
         self.run = uuid.uuid4().hex[:12]
+        self.scratch = f"{folder}/run-{self.run}"  # no other run looks there
         self._path = f"{folder}/{PREFIX}{self.run}"
         self._ended = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, daemon=True)
         me = {"host": socket.gethostname(), "pid": os.getpid(), "start": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         for _ in range(ATTEMPTS):
             fs.write_json(self._path, {**me, "machine": _machine(), "ticks": _ticks(os.getpid())})
             holder = self._other()
             if holder is None:
-                threading.Thread(target=self._renew, daemon=True).start()
+                self._renewer.start()
                 return
             fs.delete(self._path)
             time.sleep(random.uniform(0.1, 1))
@@ -64,6 +66,7 @@ class Lease:
     def stop(self) -> None:
         """Renew no more."""
         self._ended.set()
+        self._renewer.join(10)
 
     def release(self) -> None:
         """Leave the folder to others."""
@@ -91,7 +94,7 @@ class Lease:
 
     def _renew(self) -> None:
         """Give the file the file system's present time, again and again; what was deleted does not come back."""
-        beat = f"{self._folder}/beat-{self.run}"
+        beat = f"{self.scratch}/beat"
         while not self._ended.wait(RENEW_SECONDS):
             with suppress(Exception):  # the file system may be away for a while
                 self._fs.write(beat, b"")

@@ -265,7 +265,7 @@ class Target:
     @contextmanager
     def step(self, name: str) -> Iterator[str]:
         """A folder to be made and filled, which becomes `name` in the stage if the block ends well: never half."""
-        folder = f"{self.place}/run-{self.lease.run}/{name}"
+        folder = f"{self.lease.scratch}/{name}"
         yield folder
         self.lease.check()
         self.fs.delete(f"{self.stage}/{name}")
@@ -337,6 +337,7 @@ class Target:
         """Give up the lease; of the stage stay the finished steps if they are to be kept, else nothing."""
         self.lease.stop()
         try:
+            self.fs.delete(self.lease.scratch)
             if self.lease.held():
                 if self.fs.exists(self.stage) and not (keep and self.fs.names(self.stage)):
                     self._discard(self.stage)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,15 @@ KILLS = {  # before a renaming: what the rerun need not do, and the states of mo
 }
 
 
-@pytest.mark.parametrize("point", KILLS)
+OFTEN = {"model is whole", "output is whole", "model in", "output in", "model's stage out of sight"}
+
+
+def points(names: Iterable[str]) -> list[Any]:
+    """The points as parameters; only a few of them are tried every time."""
+    return [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("point", points(KILLS))
 def test_a_driver_that_is_killed_at_any_boundary_leaves_old_or_new_and_a_rerun_goes_on(
     point: str, spark: Any, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +151,9 @@ def test_a_driver_that_is_killed_at_any_boundary_leaves_old_or_new_and_a_rerun_g
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
 
 
-@pytest.mark.parametrize("point", ["output is whole", "model in", "output in", "stage out of sight"])
+@pytest.mark.parametrize(
+    "point", points(["parts of output", "old model out of sight", "output in", "stage out of sight"])
+)
 def test_a_first_run_that_is_killed_goes_on_without_overwrite(
     point: str, spark: Any, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,7 +165,10 @@ def test_a_first_run_that_is_killed_goes_on_without_overwrite(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
 
 
-@pytest.mark.parametrize(("point", "finished"), [("parts of output", "count"), ("output in", "count, transform")])
+@pytest.mark.parametrize(
+    ("point", "finished"),
+    [("output in", "count, transform"), pytest.param("parts of output", "count", marks=pytest.mark.slow)],
+)
 def test_apply_goes_on_too(
     point: str, finished: str, spark: Any, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -405,7 +418,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_exit_2(place: Path, pub
 
 def test_a_disk_that_gets_full_is_one_line_and_the_rerun_works(place: Path, public: Path, disk: Path) -> None:
     said, told = without_room(place, public, disk)
-    codes = [line for line in said if line in "0123"]
+    codes = [line for line in said if line in list("0123")]
     assert codes == ["2", "0", "1", "0"]
     assert "No space left on device" in said
     assert str(manifest(place / "old_out")) in said  # while it was full

@@ -50,7 +50,8 @@ def unprivileged() -> list[str] | None:
         return [sys.executable]
     nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     for command in ([*nobody, sys.executable], [*nobody, *READS_ALL.split(), sys.executable]):
-        tried = [*command, "-c", "import numba, pyarrow, scipy"]
+        starts = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"  # as Spark does
+        tried = [*command, "-c", f"import numba, pyarrow, scipy; {starts}"]
         if shutil.which("setpriv") and subprocess.run(tried, cwd="/", capture_output=True).returncode == 0:
             return command
     return None
