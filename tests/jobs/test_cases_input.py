@@ -19,7 +19,7 @@ from jobs import corpus
 from tests.jobs.test_corpus import COMPRESSED, mistake, opened, parsed, texts, write
 from tests.jobs.test_featurize import featurize, one_clear_line
 from udfs.arrays import string_buffers
-from udfs.records import Layout, Unreadable, decode, parse
+from udfs.records import Layout, decode, parse
 
 FILE = Path(__file__).parents[1] / "data/cases.jsonl"
 CASES: dict[str, Any] = {case["id"]: case for case in map(json.loads, FILE.open(encoding="utf-8"))}
@@ -188,7 +188,7 @@ def test_a_truncated_archive_fails_and_is_not_cut_silently(
             monkeypatch.setattr(corpus, "MANY_FILES", 0)
             for cut in (30, 1):
                 path = write(tmp_path / f"b.txt{suffix}", compress(content)[:-cut])
-                with pytest.raises(Unreadable, match="truncated or damaged"):
+                with pytest.raises(ValueError, match="truncated or damaged"):  # as it is opened, or in the worker
                     parsed(opened(spark, str(path)))
     assert "truncated or damaged" in mistake(spark, write(tmp_path / "b.txt.gz", b"no gzip"))
 
@@ -229,7 +229,9 @@ def test_malformed_json_is_counted_and_kept_aside(spark: Any, tmp_path: Path) ->
     assert found.documents["text"].to_pylist() == ["ok", "", "case"]
     assert found.rejects.num_rows == expected["bad_lines"]
     assert found.blanks == expected["blank"]
-    assert found.records == len(lines) == opened(spark, str(path)).raw.count()
+    assert found.records == len(lines)
+    if corpus.MANY_FILES:  # else the rows are names of files
+        assert opened(spark, str(path)).raw.count() == len(lines)
     assert [lines[row["position"]].encode() for row in found.rejects.to_pylist()] == found.rejects["bytes"].to_pylist()
 
 
