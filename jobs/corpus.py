@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -27,7 +27,18 @@ from pyspark.sql.types import (
 
 from jobs.outputs import FileSystem, literal
 from jobs.session import Mistake, log, reason
-from udfs.records import BOM, WHOLE_FILE_LIMIT, Layout, csv_columns, field_types, plain_path
+from udfs.records import (
+    BOM,
+    KEPT_BYTES,
+    UNPACKED,
+    WHOLE_FILE_LIMIT,
+    Damaged,
+    Layout,
+    csv_columns,
+    decompressed,
+    field_types,
+    plain_path,
+)
 
 EXTENSIONS = {
     ".parquet": "parquet",
@@ -63,12 +74,21 @@ OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|No such|UR
 
 @dataclass(frozen=True)
 class Input:
-    """The files of an input path as it was given, with their sizes, and their format."""
+    """The files of an input path as it was given, with their sizes, and their format.
+
+    salvage: whether .gz, .bz2 and .zst are read by the workers, as far as they can be decoded, and not by Spark.
+    """
 
     path: str
     fs: FileSystem
     files: list[tuple[str, int]]
     form: str
+    salvage: bool = False
+
+    @property
+    def packed(self) -> list[str]:
+        """The files that workers decompress."""
+        return [name for name, _ in self.files if self.salvage and name.endswith(UNPACKED)]
 
 
 @dataclass(frozen=True)
@@ -85,7 +105,7 @@ class Corpus:
     size: int
 
 
-def find_input(path: str, form: str = "auto") -> Input:
+def find_input(path: str, form: str = "auto", salvage: bool = False) -> Input:
     """Find the files of a literal path, and their format; needs no session.
 
     Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format.
@@ -94,8 +114,8 @@ def find_input(path: str, form: str = "auto") -> Input:
     form = _format([name for name, _ in files], path) if form == "auto" else form
     if _with_colons(files):
         fs.read_unchecked()
-    _check_files(fs, files, form)
-    return Input(path, fs, files, form)
+    _check_files(fs, files, form, salvage)
+    return Input(path, fs, files, form, salvage)
 
 
 def open_corpus(
@@ -126,12 +146,13 @@ def open_corpus(
                 fields = list(reader.parquet(where).schema.fields)
         elif form == "jsonl":
             sizes = [SAMPLE_BYTES] + [SMALL_SAMPLE] * (SAMPLED_FILES - 1)
-            samples = [_sample(fs, name, size) for name, size in zip(names, sizes, strict=False)]
+            samples = [_sample(fs, name, size, found.salvage) for name, size in zip(names, sizes, strict=False)]
             lines = [line for sample in samples for line in sample.removeprefix(BOM).split(b"\n")]
             types = field_types(lines, {text or "text", id or "id", label or "label"})
             fields = [StructField(name, _parse_datatype_string(kind)) for name, kind in types.items()]
         elif form == "csv":
-            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0], SAMPLE_BYTES))]
+            header = csv_columns(_sample(fs, names[0], SAMPLE_BYTES, found.salvage))
+            fields = [StructField(name, StringType()) for name in header]
         else:
             fields = [StructField("text", StringType())]
     except Mistake:
@@ -148,11 +169,14 @@ def open_corpus(
         types=types,
         root=fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0],
         max_document_bytes=max_document_bytes,
+        salvage=found.salvage,
     )
-    raw = _raw(reader, where, form, layout)
-    empty = [(b"", name) for name, size in files if not size]
-    if form == "files" and empty:  # Spark does not read them
-        raw = raw.union(spark.createDataFrame(empty, "bytes binary, source string"))
+    raw = _raw(reader, where, form, layout, found)
+    # Spark does not read empty files, and large ones need not be read
+    others = [(name, size) for name, size in files if not size or size > layout.longest]
+    if form == "files" and others:
+        rows = [(fs.head(name, KEPT_BYTES, decompress=False), name, size) for name, size in others]
+        raw = raw.union(spark.createDataFrame(rows, "bytes binary, source string, size bigint"))
     return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
@@ -235,10 +259,16 @@ def _leads_back(path: str, top: str) -> bool:
     return False
 
 
-def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> None:
+def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str, salvage: bool) -> None:
     """Raise Mistake for files that are too large, can't be opened, or show by their first bytes what they are not."""
     for number, (name, size) in enumerate(sorted(files, key=lambda file: -file[1])):
-        if form in ("csv", "files") and size > WHOLE_FILE_LIMIT:
+        packed = salvage and name.endswith(UNPACKED)
+        if packed and size > WHOLE_FILE_LIMIT:
+            raise Mistake(
+                f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for --salvage: decompress what is "
+                "left of it, or leave out --salvage if it is whole"
+            )
+        if form == "csv" and size > WHOLE_FILE_LIMIT:
             raise Mistake(
                 f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
                 "or convert it to jsonl or parquet"
@@ -247,7 +277,7 @@ def _check_files(fs: FileSystem, files: list[tuple[str, int]], form: str) -> Non
         if name.endswith(CODECS) and not name.endswith(codecs):
             what = f"other than as {' or '.join(codecs)}" if codecs else f"which a {form} file may not be"
             raise Mistake(f"{name} is compressed, {what}: decompress it")
-        if number < CHECKED_FILES and size:
+        if number < CHECKED_FILES and size and not packed:
             head = _head(fs, name, 16)
             if form == "parquet":
                 if head[:4] not in (b"PAR1", b"PARE"):
@@ -268,17 +298,23 @@ def _partitioned(files: list[tuple[str, int]], root: str) -> bool:
     return keys != {()}
 
 
-def _sample(fs: FileSystem, name: str, size: int) -> bytes:
+def _sample(fs: FileSystem, name: str, size: int, salvage: bool) -> bytes:
     """The first bytes of a file, `size` or more if the first line is longer; the last line may be cut off."""
-    while len(head := _head(fs, name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
+    while len(head := _head(fs, name, size, salvage)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
         size *= 8
     return head
 
 
-def _head(fs: FileSystem, name: str, size: int) -> bytes:
-    """The first bytes of a file's content; raises Mistake if it cannot be read."""
+def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
+    """The first bytes of a file's content, with `salvage` those that can be decoded; else raises Mistake."""
     try:
-        return fs.head(name, size)
+        if not (salvage and name.endswith(UNPACKED)):
+            return fs.head(name, size)
+        head = b""
+        with suppress(Damaged):
+            for piece in decompressed(name, fs.head(name, size, decompress=False)):
+                head += piece
+        return head[:size]
     except Exception as error:
         raise _unreadable(name, reason(error)) from None
 
@@ -292,6 +328,8 @@ def reading() -> Iterator[None]:
         text = str(error)
         if told := re.search(r"udfs\.records\.Unreadable: (.*)", text):
             raise Mistake(f"--input {told[1]}") from None
+        if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
+            raise Mistake(told[1]) from None
         found = READ_FAILURE.search(text)
         if not found:
             raise
@@ -307,26 +345,49 @@ def _unreadable(name: str, why: str) -> Mistake:
     name = plain_path(name)
     if OTHERWISE_UNREADABLE.search(why):
         return Mistake(f"--input {name} cannot be read: {why}")
-    remedy = "decompress what is left of it" if name.endswith(CODECS) else "leave it out"
+    remedy = "keep what is before the damage with --salvage" if name.endswith(UNPACKED) else "leave it out"
     return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
-def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout) -> DataFrame:
+def _raw(reader: DataFrameReader, where: str, form: str, layout: Layout, found: Input) -> DataFrame:
     if form == "parquet":
         table = reader.parquet(where)
         metadata = table.metadataColumn("_metadata")  # also where the table has a column of that name
-        return table.select(
-            # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
-            *[F.col(f"`{name.replace('`', '``')}`").alias(str(i)) for i, name in enumerate(layout.columns)],
-            metadata["file_path"].alias("file"),
-            metadata["row_index"].alias("position"),
-        )
+        text, *others = (F.col(f"`{name.replace('`', '``')}`") for name in layout.columns)
+        # numbers: mapInArrow fails on a name with a dot or a back-quote, an empty one and NUL
+        columns = [column.alias(str(i)) for i, column in enumerate([_cut(text, "string", layout), *others])]
+        columns += [metadata["file_path"].alias("file"), metadata["row_index"].alias("position")]
+        return table.select(*columns, F.octet_length(text).cast("long").alias("size"))
     if form in ("csv", "files"):
         files = reader.format("binaryFile").load(where)
-        return files.select(F.col("content").alias("bytes"), F.col("path").alias("source"))
+        if form == "files":
+            files = files.where(F.col("length") <= layout.longest)
+        size = [F.col("length").alias("size")] * (form == "files")
+        return files.select(F.col("content").alias("bytes"), F.col("path").alias("source"), *size)
+    if not found.packed:
+        return _lines(reader, where, layout)
+    files = reader.format("binaryFile").load([literal(name) for name in found.packed])
+    none = [F.lit(None).cast(kind) for kind in ("long", "long", "string")]
+    packed = files.select(F.col("content").alias("bytes"), F.col("path").alias("source"), *none)
+    plain = [literal(name) for name, _ in found.files if not name.endswith(UNPACKED)]
+    names = ("bytes", "source", "start", "size", "damage")
+    return (_lines(reader, plain, layout).select("*", none[-1]).union(packed) if plain else packed).toDF(*names)
+
+
+def _lines(reader: DataFrameReader, where: str | list[str], layout: Layout) -> DataFrame:
     lines = reader.option("lineSep", "\n").text(where)
-    source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
-    return lines.select(F.col("value").cast("binary").alias("bytes"), source.alias("source"), start.alias("start"))
+    return lines.select(
+        _cut(F.col("value"), "binary", layout).alias("bytes"),
+        F.col("_metadata.file_path").alias("source"),
+        F.col("_metadata.file_block_start").alias("start"),
+        F.octet_length("value").cast("long").alias("size"),
+    )
+
+
+def _cut(values: Column, kind: str, layout: Layout) -> Column:
+    """Of what is too long to be a document the first bytes: neither Arrow nor the worker need hold more."""
+    head = F.substring(values.cast("binary"), 1, KEPT_BYTES).cast(kind)
+    return F.when(F.octet_length(values) > layout.longest, head).otherwise(values.cast(kind))
 
 
 def _hidden(path: str) -> bool:

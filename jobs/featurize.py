@@ -29,7 +29,7 @@ from jobs.outputs import Target, file_system, move_parquet, read_parquet, refuse
 from jobs.progress import progress
 from jobs.schemas import check, features_schema
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark
-from jobs.stages import count, fit, load_model, reject_reasons, transform
+from jobs.stages import count, fit, load_model, refuse_repeated_ids, reject_reasons, transform
 from jobs.summary import summary
 from jobs.workers import HASH_PARTS
 from models.features import FeatureModel
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     config = feature_config(options)
     output = Target(options.output, "--output", options.overwrite)
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
-    found = find_input(options.input, options.format)
+    found = find_input(options.input, options.format, options.salvage)
     applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
     refuse_overlap({"--input": found.fs.root, "--apply": applied.root if applied else None, **own})
@@ -75,6 +75,8 @@ def main(arguments: list[str]) -> None:
             output.fs.write_parquet(f"{features}/_rejects/part-empty.parquet", REJECTS.empty_table())
         rows = read_parquet(spark, features)
         check(rows, features_schema(corpus.id_type, corpus.label, corpus.carried))
+        if options.check_ids:
+            refuse_repeated_ids(rows, corpus)
         if not rows.count() == written["documents"] == counted["documents"]:
             raise RuntimeError(f"{rows.count()} rows were written, {counted['documents']} documents were read")
         manifest = manifest_of(model, counted, written)

@@ -104,11 +104,11 @@ class FileSystem:
             pq.write_table(table, Path(scratch) / "table.parquet")
             self.upload(Path(scratch) / "table.parquet", path)
 
-    def head(self, path: str, size: int) -> bytes:
+    def head(self, path: str, size: int, decompress: bool = True) -> bytes:
         """The first bytes of a file, decompressed by its name's codec as Spark would."""
         configuration = self._fs.getConf()
         factory = self._jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(configuration)
-        codec = factory.getCodec(self.path(path))
+        codec = factory.getCodec(self.path(path)) if decompress else None
         stream = self._fs.open(self.path(path))
         if codec is not None:
             stream = codec.createInputStream(stream)

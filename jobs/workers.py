@@ -11,7 +11,10 @@ import ctypes
 import io
 import json
 import os
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +33,15 @@ from models.counts import (
 from models.features import FeatureConfig, weigh
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_sum
-from udfs.records import REJECTS, Layout, parse, slices
+from udfs.records import KEPT_BYTES, REJECTS, Aside, Layout, Parsed, parse, slices, unpacked
 from udfs.text import CHARACTERS
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
 HELD_TERMS = 4 << 20  # of blocks' dictionaries that are added up at once
 SHARDS = 256  # to which terms are dealt by hash: a table of one shard's terms fits into a core's cache
+PATTERN_SECONDS = 10  # that the pattern of a tokenizer may take for a document
+SLOW_DOCUMENTS = 5  # if a partition has more of them, the pattern is to blame
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
@@ -191,7 +196,8 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     held: list[list[TermCounts]] = []  # of each block, by shard
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
-    for raw in _joined(_numbered(batches)):
+    slow = 0
+    for raw in _joined(_numbered(batches, where.longest)):
         parsed = parse(raw, where)
         stats["records"] += parsed.records
         stats["documents"] += parsed.documents.num_rows
@@ -201,15 +207,22 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
         if parsed.rejects.num_rows:
             yield rejects.write(parsed.rejects)
         for begin, end in slices(parsed.documents, block_bytes):
-            part = parsed.documents.slice(begin, end - begin)
-            counted = settings.count(part["text"])
+            kept, counted, late = count_in_time(settings, parsed, begin, end, SLOW_DOCUMENTS - slow)
+            if late.rejected:
+                slow += late.rejected
+                stats["documents"] -= late.rejected
+                stats["rejects"] += late.rejected
+                yield rejects.write(late.table())
+            part = parsed.documents.take(kept) if late.rejected else parsed.documents.slice(begin, end - begin)
+            if not part.num_rows:
+                continue
             stats["tokens"] += int(counted.lengths.sum())
             stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
             block = {
                 "block": [partition << 32 | blocks.cells],
                 "terms": [pack(counted.dictionary.terms)],
                 "documents": [to_bytes(_with_counts(part, counted))],
-                "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
+                "hashes": [None if parsed.hashes is None else parsed.hashes[kept].tobytes()],
             }
             yield blocks.write(pa.table(block, BLOCKS))
             held.append(deal_counts(counted.dictionary, SHARDS))
@@ -225,6 +238,62 @@ def count(batches: Iterator[pa.RecordBatch], partition: int, config: str, layout
     yield from _stats(stats)
 
 
+class SlowPattern(ValueError):
+    """A tokenizer's pattern that takes too long for many documents: one line with the pattern and one of them."""
+
+
+def count_in_time(
+    settings: FeatureConfig, parsed: Parsed, begin: int, end: int, most: int
+) -> tuple[np.ndarray, BlockCounts, Aside]:
+    """The counts of the documents begin:end, save those for which the pattern takes too long: these go aside.
+
+    Returns the rows that were counted, too. Raises SlowPattern if more than `most` go aside.
+    """
+    text, kept, aside = parsed.documents["text"].slice(begin, end - begin), np.arange(begin, end), Aside()
+    try:
+        with time_limit(PATTERN_SECONDS if settings.text.pattern else None):
+            return kept, settings.count(text), aside
+    except TimeoutError:
+        pass
+    for row in range(begin, end):
+        one = parsed.documents["text"].slice(row, 1)
+        try:
+            with time_limit(PATTERN_SECONDS):
+                settings.count(one)
+        except TimeoutError:
+            source, position = parsed.place(row)
+            why = f"takes more than {PATTERN_SECONDS} s"
+            aside.put(source, position, f"the pattern {why}", one[0].as_buffer()[:KEPT_BYTES].to_pybytes())
+            kept = kept[kept != row]
+            if aside.rejected > most:
+                raise SlowPattern(
+                    f"pattern {settings.text.pattern!r} {why} for each of {aside.rejected} documents, such as record "
+                    f"{position} of {source}: write it so that a text matches in one way only"
+                ) from None
+    return kept, settings.count(parsed.documents["text"].take(kept)), aside
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer, unless it is in compiled code, which a signal does not end.
+
+    Only in the main thread, where signals arrive; None is no limit.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    handler, timer = signal.signal(signal.SIGALRM, late), signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
 def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
     """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
     shards = [merge_counts(list(parts)) for parts in zip(*held, strict=True)]
@@ -234,10 +303,14 @@ def _dealt(held: list[list[TermCounts]], stats: dict[str, int]) -> pa.Table:
     return pa.table({"shard": rows, "terms": cells}, DEALT)
 
 
-def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+RAW = ("bytes", "source", "position", "size", "damage")
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], longest: int) -> Iterator[pa.RecordBatch]:
     """The batches with a column `position` in place of `start`: the record's number in its part of a file, from 0.
 
-    A source that starts in mid-file gets "@" and the byte at which its part starts.
+    A source that starts in mid-file gets "@" and the byte at which its part starts. Where start is null, the bytes are
+    a whole compressed file, in place of which its lines come; `longest` as for `unpacked`.
     """
     last: tuple[object, object] = (None, None)
     seen = 0
@@ -245,6 +318,11 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if "start" not in batch.schema.names:
             yield batch
             continue
+        if batch["start"].null_count:
+            packed = batch.filter(batch["start"].is_null())
+            for path, content in zip(packed["source"].to_pylist(), packed["bytes"], strict=True):
+                yield from unpacked(path, memoryview(content.as_buffer()), longest)
+            batch = batch.filter(batch["start"].is_valid())
         source, start = batch["source"], batch["start"].to_numpy()
         codes = source.dictionary_encode().indices.to_numpy()
         new = np.flatnonzero((np.diff(codes) != 0) | (np.diff(start) != 0)) + 1
@@ -256,7 +334,10 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             last, seen = (source[-1], start[-1]), int(position[-1]) + 1
         mid_file = pc.binary_join_element_wise(source, pa.array(start).cast(pa.string()), "@")
         source = pc.if_else(pc.equal(batch["start"], 0), source, mid_file)
-        yield pa.RecordBatch.from_arrays([batch["bytes"], source, pa.array(position)], ["bytes", "source", "position"])
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True)) | {"source": source}
+        columns["position"] = pa.array(position)
+        del columns["start"]
+        yield pa.RecordBatch.from_pydict({name: columns[name] for name in RAW if name in columns})
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -28,7 +28,7 @@ PAGES = sorted(
 SHOWING = [page for page in PAGES if page == "README.md" or page.startswith("docs/")]
 CODE = ("jobs", "models", "udfs")
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OF_OTHERS = {"--py-files", "--master", "--archives", "--help"}  # spark-submit's and argparse's own
+OF_OTHERS = {"--py-files", "--master", "--archives", "--help", "--driver-memory", "--executor-memory"}  # spark-submit's and argparse's own
 
 
 def read(page: str) -> str:
