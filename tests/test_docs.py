@@ -28,7 +28,8 @@ PAGES = sorted(
 SHOWING = [page for page in PAGES if page == "README.md" or page.startswith("docs/")]
 CODE = ("jobs", "models", "udfs")
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OF_OTHERS = {"--py-files", "--master", "--archives", "--help", "--driver-memory", "--executor-memory"}  # spark-submit's and argparse's own
+OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--driver-memory", "--executor-memory"}
+OF_OTHERS = {*OF_SPARK_SUBMIT, "--help"}
 
 
 def read(page: str) -> str:
