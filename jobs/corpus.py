@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -46,7 +46,18 @@ from jobs.tables import (
     rows_where,
     table_name,
 )
-from udfs.records import BOM, WHOLE_FILE_LIMIT, Layout, csv_columns, field_types, plain_path
+from udfs.records import (
+    BOM,
+    KEPT_BYTES,
+    UNPACKED,
+    WHOLE_FILE_LIMIT,
+    Damaged,
+    Layout,
+    csv_columns,
+    decoded_start,
+    field_types,
+    plain_path,
+)
 
 TABLES = ("parquet", "orc", "table")
 EXTENSIONS = {
@@ -96,6 +107,7 @@ class Input:
 
     places: the path itself, or what it matches as a glob; fs.root is then the folder above its first wildcard. where:
     a condition for the rows. listing: a hash of the files' paths, sizes and times of modification; of a table empty.
+    salvage: of a damaged compressed file, keep the records before the damage.
     """
 
     path: str
@@ -105,6 +117,7 @@ class Input:
     files: tuple[tuple[str, int], ...] = ()
     where: str | None = None
     listing: str = ""
+    salvage: bool = False
 
     @property
     def folders(self) -> list[str]:
@@ -113,6 +126,11 @@ class Input:
             return list(self.places)
         files = {name for name, _ in self.files}
         return sorted({place.rsplit("/", 1)[0] if place in files else place for place in self.places})
+
+    @property
+    def decoded(self) -> tuple[str, ...]:
+        """The names' ends of the compressed files that are decoded by Python, and not by Spark."""
+        return UNPACKED if self.salvage else (".zst",)
 
 
 @dataclass(frozen=True)
@@ -130,7 +148,9 @@ class Corpus:
     folders: tuple[str, ...] = ()  # of a table's files, as far as Spark knows them
 
 
-def find_input(path: str, form: str = "auto", glob: bool = False, where: str | None = None) -> Input:
+def find_input(
+    path: str, form: str = "auto", glob: bool = False, where: str | None = None, salvage: bool = False
+) -> Input:
     """Find the files of a path (literal, unless it is a glob), and their format; needs no session.
 
     Raises Mistake for a path that does not exist, holds no data, can't be read, or is not of the format, and for a
@@ -150,8 +170,8 @@ def find_input(path: str, form: str = "auto", glob: bool = False, where: str | N
         )
     if _with_colons(files):
         fs.read_unchecked()
-    _check_files(fs, files, form)
-    return Input(path, form, fs, tuple(places), tuple(files), where, listing)
+    _check_files(fs, files, form, salvage)
+    return Input(path, form, fs, tuple(places), tuple(files), where, listing, salvage)
 
 
 def open_corpus(
@@ -198,12 +218,13 @@ def open_corpus(
                     fields = [field for field in fields if field.name.lower() not in keys] + ours
         elif form == "jsonl":
             sizes = [SAMPLE_BYTES] + [SMALL_SAMPLE] * (SAMPLED_FILES - 1)
-            samples = [_sample(fs, name, size) for name, size in zip(names, sizes, strict=False)]
+            samples = [_sample(fs, name, size, found.salvage) for name, size in zip(names, sizes, strict=False)]
             lines = [line for sample in samples for line in sample.removeprefix(BOM).split(b"\n")]
             types = field_types(lines, {text or "text", id or "id", label or "label"})
             fields = [StructField(name, _parse_datatype_string(kind)) for name, kind in types.items()]
         elif form == "csv":
-            fields = [StructField(name, StringType()) for name in csv_columns(_sample(fs, names[0], SAMPLE_BYTES))]
+            header = csv_columns(_sample(fs, names[0], SAMPLE_BYTES, found.salvage))
+            fields = [StructField(name, StringType()) for name in header]
         else:
             fields = [StructField("text", StringType())]
     except Mistake:
@@ -212,13 +233,15 @@ def open_corpus(
         raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
     roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
     root = fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0]
-    layout = _layout("table" if groups else form, roles, carried, max_document_bytes, types=types, root=root)
+    layout = _layout(
+        "table" if groups else form, roles, carried, max_document_bytes, types=types, root=root, salvage=found.salvage
+    )
     if groups:
         _check_roles(groups, roles, keys)
         rows = read_files(reader, form, places, groups, fields)
         raw = _table_rows(rows_where(rows, found.where) if found.where else rows, layout)
     else:
-        raw = _raw(spark, reader, found, places)
+        raw = _raw(spark, reader, found, places, layout)
     return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
 
 
@@ -366,10 +389,16 @@ def _leads_back(path: str, top: str) -> bool:
     return False
 
 
-def _check_files(fs: FileSystem, files: Iterable[tuple[str, int]], form: str) -> None:
+def _check_files(fs: FileSystem, files: Iterable[tuple[str, int]], form: str, salvage: bool) -> None:
     """Raise Mistake for files that are too large, can't be opened, or show by their first bytes what they are not."""
     for number, (name, size) in enumerate(sorted(files, key=lambda file: -file[1])):
-        if (form in ("csv", "files") or name.endswith(".zst")) and size > WHOLE_FILE_LIMIT:
+        packed = salvage and name.endswith(UNPACKED)
+        if packed and size > WHOLE_FILE_LIMIT:
+            raise Mistake(
+                f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for --salvage: decompress what is "
+                "left of it, or leave out --salvage if it is whole"
+            )
+        if (form == "csv" or name.endswith(".zst")) and size > WHOLE_FILE_LIMIT:
             raise Mistake(
                 f"{name} has {size} bytes, above the limit of {WHOLE_FILE_LIMIT} for a {form} file: split it, "
                 "or convert it to jsonl or parquet"
@@ -378,7 +407,7 @@ def _check_files(fs: FileSystem, files: Iterable[tuple[str, int]], form: str) ->
         if name.endswith(CODECS) and not name.endswith(codecs):
             what = f"other than as {', '.join(codecs)}" if codecs else f"which a {form} file may not be"
             raise Mistake(f"{name} is compressed, {what}: decompress it")
-        if number < CHECKED_FILES and size:
+        if number < CHECKED_FILES and size and not packed:
             head = _head(fs, name, 16)
             if form in MAGIC:
                 if not head.startswith(MAGIC[form]):
@@ -403,17 +432,21 @@ def _partitioned(files: Iterable[tuple[str, int]], root: str) -> tuple[str, ...]
     return tuple(key.lower() for key in next(iter(keys)))
 
 
-def _sample(fs: FileSystem, name: str, size: int) -> bytes:
+def _sample(fs: FileSystem, name: str, size: int, salvage: bool) -> bytes:
     """The first bytes of a file, `size` or more if the first line is longer; the last line may be cut off."""
-    while len(head := _head(fs, name, size)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
+    while len(head := _head(fs, name, size, salvage)) == size and b"\n" not in head and size < WHOLE_FILE_LIMIT:
         size *= 8
     return head
 
 
-def _head(fs: FileSystem, name: str, size: int) -> bytes:
-    """The first bytes of a file's content; raises Mistake if it cannot be read."""
+def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
+    """The first bytes of a file's content, with `salvage` those that can be decoded; else raises Mistake."""
     try:
-        return fs.head(name, size)
+        if not (salvage and name.endswith(UNPACKED)):
+            return fs.head(name, size)
+        return decoded_start(name, fs.head(name, size, decompress=False), size)
+    except Damaged:
+        return b""
     except Exception as error:
         raise _unreadable(name, reason(error)) from None
 
@@ -427,6 +460,8 @@ def reading() -> Iterator[None]:
         text = str(error)
         if told := re.search(r"udfs\.records\.Unreadable: (.*)", text):
             raise Mistake(f"--input {told[1]}") from None
+        if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
+            raise Mistake(told[1]) from None
         found = READ_FAILURE.search(text)
         if not found:
             raise
@@ -442,18 +477,26 @@ def _unreadable(name: str, why: str) -> Mistake:
     name = plain_path(name)
     if OTHERWISE_UNREADABLE.search(why):
         return Mistake(f"--input {name} cannot be read: {why}")
-    remedy = "decompress what is left of it" if name.endswith(CODECS) else "leave it out"
+    remedy = "keep what is before the damage with --salvage" if name.endswith(UNPACKED) else "leave it out"
     return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
 def _table_rows(table: DataFrame, layout: Layout) -> DataFrame:
     """The columns that are read, numbered: mapInArrow fails on a name with a dot or a back-quote, an empty one, NUL."""
-    columns = [F.col(quoted(name)).alias(str(i)) for i, name in enumerate(layout.columns)]
-    return table.select(*columns, *[F.col(name).alias(name[2:]) for name in PLACE if name in table.columns])
+    text, *others = (F.col(quoted(name)) for name in layout.columns)
+    columns = [column.alias(str(i)) for i, column in enumerate([_cut(text, "string", layout), *others])]
+    columns += [F.col(name).alias(name[2:]) for name in PLACE if name in table.columns]
+    return table.select(*columns, F.octet_length(text).cast("bigint").alias("size"))
 
 
-def _raw(spark: SparkSession, reader: DataFrameReader, found: Input, places: list[str]) -> DataFrame:
-    """Lines that Spark reads (bytes, source, start), and files that are read whole.
+def _cut(values: Column, kind: str, layout: Layout) -> Column:
+    """Of what is too long to be a document the first bytes: neither Arrow nor the worker need hold more."""
+    head = F.substring(values.cast("binary"), 1, KEPT_BYTES).cast(kind)
+    return F.when(F.octet_length(values) > layout.longest, head).otherwise(values.cast(kind))
+
+
+def _raw(spark: SparkSession, reader: DataFrameReader, found: Input, places: list[str], layout: Layout) -> DataFrame:
+    """Lines that Spark reads (bytes, source, start, size), and files that are read whole.
 
     Of those Spark brings the bytes and the source, and no start; or the source alone, and the worker opens them.
     """
@@ -461,28 +504,33 @@ def _raw(spark: SparkSession, reader: DataFrameReader, found: Input, places: lis
     assert fs
     many = plain_path(fs.root) != fs.root and len(files) > MANY_FILES
     limit = min(SMALL_FILE, _sql_conf(spark).filesMaxPartitionBytes()) if many else -1
-    whole = [file for file in files if not lines or file[0].endswith(".zst") or file[1] <= limit]
+    whole = [file for file in files if not lines or file[0].endswith(found.decoded) or file[1] <= limit]
+    start = [F.lit(None).cast("bigint").alias("start")] * lines
     parts = []
     if len(whole) < len(files):
-        names = [name for name, size in files if not name.endswith(".zst") and size > limit] if whole else []
+        names = [name for name, size in files if not name.endswith(found.decoded) and size > limit] if whole else []
         text = reader.option("lineSep", "\n").text([literal(name) for name in names] or places)
-        value = F.col("value").cast("binary").alias("bytes")
-        source, start = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
-        parts.append(text.select(value, source.alias("source"), start.alias("start")))
+        columns = [_cut(F.col("value"), "binary", layout).alias("bytes")]
+        columns += [F.col("_metadata.file_path").alias("source"), F.col("_metadata.file_block_start").alias("start")]
+        parts.append(text.select(*columns, F.octet_length("value").cast("bigint").alias("size")))
     if whole and many:
-        parts.append(_named(spark, whole, lines))
+        parts.append(_named(spark, whole).select("bytes", "source", *start, "size"))
     elif whole:
         names = [name for name, _ in whole] if len(whole) < len(files) else []
         content = reader.format("binaryFile").load([literal(name) for name in names] or places)
+        others = []
+        if found.form == "files":  # Spark does not read empty ones, and large ones need not be read
+            content = content.where(F.col("length") <= layout.longest)
+            others = [(name, size) for name, size in files if not size or size > layout.longest]
         columns = [F.col("content").alias("bytes"), F.col("path").alias("source")]
-        parts.append(content.select(*columns, *[F.lit(None).cast("bigint").alias("start")] * lines))
-        empty = [(b"", name) for name, size in files if not size]
-        if found.form == "files" and empty:  # Spark does not read them
-            parts.append(spark.createDataFrame(empty, "bytes binary, source string"))
+        parts.append(content.select(*columns, *start, F.col("length").alias("size")))
+        if others:
+            rows = [(fs.head(name, KEPT_BYTES, decompress=False), name, size) for name, size in others]
+            parts.append(spark.createDataFrame(rows, "bytes binary, source string, size bigint"))
     return reduce(DataFrame.union, parts)
 
 
-def _named(spark: SparkSession, files: list[tuple[str, int]], lines: bool) -> DataFrame:
+def _named(spark: SparkSession, files: list[tuple[str, int]]) -> DataFrame:
     """Local files without their bytes, in partitions of about the same work, as Spark would pack them."""
     conf = _sql_conf(spark)
     cost = conf.filesOpenCostInBytes() if conf.contains(OPEN_COST_CONF) else OPEN_COST
@@ -493,8 +541,8 @@ def _named(spark: SparkSession, files: list[tuple[str, int]], lines: bool) -> Da
     chunks = [([str(name) for name in chunk],) for chunk in np.split(np.array(names, object), cuts)]
     rows = spark.sparkContext.parallelize(chunks, len(chunks))
     named = spark.createDataFrame(rows, "source array<string>", verifySchema=False)
-    columns = [F.lit(None).cast("binary").alias("bytes"), F.explode("source").alias("source")]
-    return named.select(*columns, *[F.lit(None).cast("bigint").alias("start")] * lines)
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in (("bytes", "binary"), ("size", "bigint"))]
+    return named.select(F.explode("source").alias("source"), *none)
 
 
 def _sql_conf(spark: SparkSession) -> Any:

@@ -36,7 +36,16 @@ from jobs.partitions import (
 )
 from jobs.progress import progress
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark, uninterrupted
-from jobs.stages import count, fit, keep_tokens, load_model, reject_reasons, tell_finished, transform
+from jobs.stages import (
+    count,
+    fit,
+    keep_tokens,
+    load_model,
+    refuse_repeated_ids,
+    reject_reasons,
+    tell_finished,
+    transform,
+)
 from jobs.summary import summary
 
 
@@ -48,7 +57,7 @@ def main(arguments: list[str]) -> None:
     output = Target(options.output, "--output", options.overwrite or adds_partitions(options))
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
     tokens_target = Target(options.tokens, "--tokens", options.overwrite) if options.tokens else None
-    found = find_input(options.input, options.format, options.glob, options.where)
+    found = find_input(options.input, options.format, options.glob, options.where, options.salvage)
     applied = file_system(options.apply, "--apply") if options.apply else None
     own = {"--output": output.path, "--model": model_target.path if model_target else None}
     own["--tokens"] = tokens_target.path if tokens_target else None
@@ -87,6 +96,8 @@ def main(arguments: list[str]) -> None:
                 keep_tokens(spark, output, tokens_target, corpus)
         with progress(spark, "transform", counted["documents"]), reading():
             manifest = transform(spark, output, model, corpus, counted, column, options)
+        if options.check_ids:
+            refuse_repeated_ids(spark, output, corpus)
         with uninterrupted():
             if model_target:
                 model_target.swap(f"{model_target.stage}/model")

@@ -64,16 +64,17 @@ def percentage(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """A number of bytes, with KB, MB or GB (1024) if wanted."""
+    """A number of bytes, with KB, MB or GB (1024) if wanted; 1 GB at most, since Java's arrays end at 2."""
     match = re.fullmatch(r"(\d+)([KMG]B)?", text)
-    if not match:
+    bytes = int(match[1]) << {None: 0, "KB": 10, "MB": 20, "GB": 30}[match[2]] if match else -1
+    if not 0 <= bytes <= 1 << 30:
         raise ValueError
-    return int(match[1]) << {None: 0, "KB": 10, "MB": 20, "GB": 30}[match[2]]
+    return bytes
 
 
 # argparse names the function in its error line
 ngram_range.__name__, df_limit.__name__, how_many.__name__ = "MIN,MAX", "number or share", "number or none"
-percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB"
+percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB, up to 1GB"
 
 
 class Parser(argparse.ArgumentParser):
@@ -128,6 +129,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
     )
+    p.add_argument(
+        "--salvage", action="store_true", help="of a damaged .gz, .bz2 or .zst keep the records before the damage"
+    )
+    p.add_argument("--check-ids", action="store_true", help="fail if an id occurs twice")
     p.add_argument(
         "--engine",
         choices=("kernel", "explode"),

@@ -22,7 +22,7 @@ from jobs.lease import PREFIX, Lease
 from jobs.package import digest
 from jobs.session import ROOT, Mistake, TooManyRejects, hadoop, log, reason
 from jobs.workers import MAGIC
-from udfs.records import ZSTD_BLOCK, plain_path, zstd_start
+from udfs.records import ZSTD_BLOCK, decoded_start, plain_path
 
 LISTED = 10_000  # as many files Java names in one answer
 STATUS = re.compile(
@@ -171,12 +171,12 @@ class FileSystem:
             pq.write_table(table, Path(scratch) / "table.parquet")
             self.upload(Path(scratch) / "table.parquet", path)
 
-    def head(self, path: str, size: int) -> bytes:
+    def head(self, path: str, size: int, decompress: bool = True) -> bytes:
         """The first bytes of a file, decompressed by its name's codec as Spark would, but zstd here."""
         configuration = self._fs.getConf()
         factory = self._jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(configuration)
-        zstd = path.endswith(".zst")  # for which Hadoop may lack the library
-        codec = None if zstd else factory.getCodec(self.path(path))
+        zstd = decompress and path.endswith(".zst")  # for which Hadoop may lack the library
+        codec = factory.getCodec(self.path(path)) if decompress and not zstd else None
         stream = self._fs.open(self.path(path))
         if codec is not None:
             stream = codec.createInputStream(stream)
@@ -188,7 +188,7 @@ class FileSystem:
             )
         finally:
             stream.close()
-        return zstd_start(found, size) if zstd else found
+        return decoded_start(path, found, size) if zstd else found
 
 
 def file_system(path: str, option: str) -> FileSystem:

@@ -293,7 +293,8 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
     except KeyboardInterrupt:
         message, code = "interrupted; the old output is as it was", 130
     except Exception as error:  # whatever Spark or Java raise: the cause in a line, the rest in the log
-        message, code = failure(error), 1
+        mistake = python_mistake(str(error))
+        message, code = (mistake, 2) if mistake else (failure(error), 1)
     print(error_line(message, code, as_json), file=sys.stderr)
     return code
 
@@ -301,6 +302,18 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
 def _not_raised_too(record: logging.LogRecord) -> bool:
     """Whether this is no log record of py4j, which raises what it logs."""
     return record.module not in ("java_gateway", "clientserver")
+
+
+def python_mistake(text: str) -> str | None:
+    """What is wrong with the Python of Spark's workers, by what a failure of Spark says; None if nothing is known."""
+    if found := re.search(r'Cannot run program "([^"]*)"', text):
+        return f"PYSPARK_PYTHON {found[1]} cannot be started by Spark: name a Python that every node has at this path"
+    if found := re.search(r"org\.apache\.spark.*ModuleNotFoundError: No module named '(\w+)'", text, re.DOTALL):
+        return (
+            f"the Python of Spark's workers has no {found[1]}: install the packages of requirements.in there, or name "
+            "another Python with PYSPARK_PYTHON"
+        )
+    return None
 
 
 def failure(error: Exception) -> str:
@@ -313,6 +326,8 @@ def failure(error: Exception) -> str:
         line for line in lines if "Error:" in line or "Exception:" in line
     ]
     cause = (causes or lines or [type(error).__name__])[-1]
+    if "java.lang.OutOfMemoryError" in text:
+        cause = "Java ran out of memory: raise --driver-memory (local) or --executor-memory"
     path = os.environ.get("TEXTMILL_LOG")
     if path is None:
         folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))

@@ -300,3 +300,18 @@ def _repeats(blocks: DataFrame) -> DataFrame:
     before = Window.partitionBy("record").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
     repeated = records.withColumn("earlier", F.sum("records").over(before)).where("earlier > 0")
     return repeated.groupBy("block").agg(F.collect_list(F.struct("record", "earlier")).alias("repeats"))
+
+
+def refuse_repeated_ids(spark: SparkSession, output: Target, corpus: Corpus, shown: int = 3) -> None:
+    """Raise Mistake if ids of the finished output/ occur more than once; hashes of records do not (see `_repeats`)."""
+    if not corpus.layout.id and corpus.layout.format != "files":
+        return
+    rows = read_parquet(spark, output.find("output") or f"{output.stage}/output")
+    repeated = rows.groupBy("id").count().where("count > 1")
+    first = repeated.orderBy(F.desc("count"), "id").limit(shown).collect()
+    if first:
+        examples = ", ".join(f"{row['id']!r} ({row['count']} times)" for row in first)
+        raise Mistake(
+            f"--check-ids: {repeated.count()} ids of {corpus.path} occur more than once, such as {examples[:300]}: "
+            "make them unique, or leave out --check-ids"
+        )

@@ -25,7 +25,11 @@ def summary(
 ) -> str:
     """A page of text: counts, vocabulary, top terms (by label if there is one), where the output is, what is next."""
     documents, tokens = int(manifest["documents"]), int(manifest["tokens"])
-    aside = [f"{manifest[name]:,} {name}" for name in ("rejects", "blanks", "repaired") if manifest[name]]
+    aside = [
+        f"{manifest[name]:,} {name.removesuffix('s') if manifest[name] == 1 else name}"
+        for name in ("rejects", "blanks", "repaired")
+        if manifest[name]
+    ]
     known = f"{int(manifest['entries']) / documents:,.1f} of them in a document"
     if manifest["empty"]:
         known += f" ({manifest['empty']:,} documents hold none)"

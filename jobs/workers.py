@@ -12,7 +12,10 @@ import io
 import itertools
 import json
 import os
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,12 +38,28 @@ from models.features import FeatureConfig, Features, entry_values, weigh
 from models.kept import COUNTS, counts_hash, hex_sum, shard_table
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_indices, hash_sum
-from udfs.records import REJECTS, Layout, Unreadable, line_blocks, lines_of, one, parse, read_file, slices
+from udfs.records import (
+    KEPT_BYTES,
+    REJECTS,
+    Aside,
+    Layout,
+    Lines,
+    Parsed,
+    Unreadable,
+    line_blocks,
+    lines_of,
+    one,
+    parse,
+    read_file,
+    slices,
+)
 from udfs.text import CHARACTERS, tokens
 
 MAGIC = b"PAR1"  # how a Parquet file ends, and what outputs.py makes Spark write after each cell
 BLOCK_BYTES = 8 << 20  # of text that is counted at once
 HELD_TERMS = 4 << 20  # of blocks' dictionaries that are added up at once
+PATTERN_SECONDS = 10  # that the pattern of a tokenizer may take for a document
+SLOW_DOCUMENTS = 5  # if a partition has more of them, the pattern is to blame
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 ROW_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 CELLS = "kind string, cell string"
@@ -290,6 +309,7 @@ def count(
     held_unhashed: list[list[TermCounts]] = []
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
+    slow = 0
     for raw in records(batches, where):
         parsed = parse(raw, where)
         stats["records"] += parsed.records
@@ -300,8 +320,15 @@ def count(
         if parsed.rejects.num_rows:
             yield rejects.write(parsed.rejects)
         for begin, end in slices(parsed.documents, block_bytes):
-            part = parsed.documents.slice(begin, end - begin)
-            counted = settings.count_terms(part["text"])
+            kept, counted, late = count_in_time(settings, parsed, begin, end, SLOW_DOCUMENTS - slow)
+            if late.rejected:
+                slow += late.rejected
+                stats["documents"] -= late.rejected
+                stats["rejects"] += late.rejected
+                yield rejects.write(late.table())
+            part = parsed.documents.take(kept) if late.rejected else parsed.documents.slice(begin, end - begin)
+            if not part.num_rows:
+                continue
             if settings.hash_size:
                 if hash_report:
                     held_unhashed.append(deal_by_index(counted.dictionary, settings.hash_size))
@@ -314,7 +341,7 @@ def count(
                 "block": [number],
                 "terms": [None if with_terms else pack(counted.dictionary.terms)],
                 "documents": [to_bytes(_with_counts(part, counted, with_terms))],
-                "hashes": [None if parsed.hashes is None else parsed.hashes[begin:end].tobytes()],
+                "hashes": [None if parsed.hashes is None else parsed.hashes[kept].tobytes()],
                 "tokens": [_tokens(part["text"], settings) if with_tokens else None],
             }
             yield blocks.write(pa.table(block, BLOCKS))
@@ -352,6 +379,62 @@ def deal_terms(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:
     yield from _stats(stats)
 
 
+class SlowPattern(ValueError):
+    """A tokenizer's pattern that takes too long for many documents: one line with the pattern and one of them."""
+
+
+def count_in_time(
+    settings: FeatureConfig, parsed: Parsed, begin: int, end: int, most: int
+) -> tuple[np.ndarray, BlockCounts, Aside]:
+    """The counts of the documents begin:end, save those for which the pattern takes too long: these go aside.
+
+    Returns the rows that were counted, too. Raises SlowPattern if more than `most` go aside.
+    """
+    text, kept, aside = parsed.documents["text"].slice(begin, end - begin), np.arange(begin, end), Aside()
+    try:
+        with time_limit(PATTERN_SECONDS if settings.text.pattern else None):
+            return kept, settings.count_terms(text), aside
+    except TimeoutError:
+        pass
+    for row in range(begin, end):
+        one = parsed.documents["text"].slice(row, 1)
+        try:
+            with time_limit(PATTERN_SECONDS):
+                settings.count_terms(one)
+        except TimeoutError:
+            source, position = parsed.place(row)
+            why = f"takes more than {PATTERN_SECONDS} s"
+            aside.put(source, position, f"the pattern {why}", one[0].as_buffer()[:KEPT_BYTES].to_pybytes())
+            kept = kept[kept != row]
+            if aside.rejected > most:
+                raise SlowPattern(
+                    f"pattern {settings.text.pattern!r} {why} for each of {aside.rejected} documents, such as record "
+                    f"{position} of {source}: write it so that a text matches in one way only"
+                ) from None
+    return kept, settings.count_terms(parsed.documents["text"].take(kept)), aside
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer, unless it is in compiled code, which a signal does not end.
+
+    Only in the main thread, where signals arrive; None is no limit.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    handler, timer = signal.signal(signal.SIGALRM, late), signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
 def _dealt(held: list[list[TermCounts]], stats: dict[str, int], name: str) -> pa.Table:
     """The sum of some blocks' counts, a row for each shard that has any (and for the first, so that there is one)."""
     shards = [merge_counts(list(parts)) for parts in zip(*held, strict=True)]
@@ -363,37 +446,42 @@ def _dealt(held: list[list[TermCounts]], stats: dict[str, int], name: str) -> pa
 
 def records(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.Table]:
     """Raw records as `parse` takes them, about BLOCK_BYTES together, of the batches that Spark hands over."""
-    yield from _joined(_numbered(_opened(batches, layout.format in ("text", "jsonl"))))
+    yield from _joined(_numbered(_opened(batches, layout)))
 
 
-def _opened(batches: Iterator[pa.RecordBatch], lines: bool) -> Iterator[pa.RecordBatch]:
+def _opened(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.RecordBatch]:
     """The batches with whole files as records: those without `bytes` are opened here, and cut into lines if wanted.
 
-    A file is whole where `lines` have no `start`.
+    A file is whole where lines have no `start`.
     """
+    lines = layout.format in ("text", "jsonl")
     for batch in batches:
-        if "bytes" not in batch.schema.names:  # a table
+        if "bytes" not in batch.schema.names or not batch.num_rows:  # a table
             yield batch
             continue
         whole = pc.is_null(batch["start"] if lines else batch["bytes"])
         if whole.true_count < batch.num_rows:
             yield batch.filter(pc.invert(whole)) if whole.true_count else batch
         if whole.true_count:
-            files = _contents(batch.filter(whole))
-            yield from _lines(files) if lines else _whole(files)
+            files = _contents(batch.filter(whole), layout)
+            yield from _lines(files, layout) if lines else _whole(files)
 
 
-def _contents(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of files."""
-    for path, content in zip(batch["source"], batch["bytes"], strict=True):
-        yield path.as_py(), content.as_py() if content.is_valid else read_file(path.as_py())
+def _contents(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[str, bytes | memoryview, int]]:
+    """Paths, contents and sizes of files; of files that are too large to be documents the first KEPT_BYTES."""
+    longest = layout.longest if layout.format == "files" else None
+    for path, content in zip(batch["source"].to_pylist(), batch["bytes"], strict=True):
+        if content.is_valid:
+            yield path, memoryview(content.as_buffer()), len(content.as_buffer())
+        else:
+            yield path, *read_file(path, longest)
 
 
-def _whole(files: Iterator[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
-    held: list[tuple[str, bytes]] = []
+def _whole(files: Iterator[tuple[str, bytes | memoryview, int]]) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[str, bytes | memoryview, int]] = []
     size = 0
-    for path, content in files:
-        held.append((path, content))
+    for path, content, full in files:
+        held.append((path, content, full))
         size += len(content)
         if size > BLOCK_BYTES:
             yield _files(held)
@@ -402,25 +490,24 @@ def _whole(files: Iterator[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
         yield _files(held)
 
 
-def _files(held: list[tuple[str, bytes]]) -> pa.RecordBatch:
-    paths, contents = zip(*held, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(contents, pa.binary()), pa.array(paths)], ["bytes", "source"])
+def _files(held: list[tuple[str, bytes | memoryview, int]]) -> pa.RecordBatch:
+    paths, contents, sizes = zip(*held, strict=True)
+    columns = {"bytes": pa.array(contents, pa.binary()), "source": pa.array(paths), "size": pa.array(sizes)}
+    return pa.RecordBatch.from_pydict(columns)
 
 
-def _lines(files: Iterator[tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
-    held: list[tuple[str, int, bytes]] = []
+def _lines(files: Iterator[tuple[str, bytes | memoryview, int]], layout: Layout) -> Iterator[pa.RecordBatch]:
+    held: list[Lines] = []
     size = 0
-    for path, content in files:
-        first = 0
-        for block in line_blocks(path, content):
-            held.append((path, first, block))
-            size += len(block)
+    for path, content, _ in files:
+        for block in line_blocks(path, content, layout):
+            held.append(block)
+            size += len(block.text)
             if size > BLOCK_BYTES:
-                yield lines_of(held)
+                yield lines_of(held, layout.longest)
                 held, size = [], 0
-            first += block.count(b"\n")
     if held:
-        yield lines_of(held)
+        yield lines_of(held, layout.longest)
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -445,9 +532,10 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             last, seen = (source[-1], start[-1]), int(position[-1]) + 1
         mid_file = pc.binary_join_element_wise(source, pa.array(start).cast(pa.string()), "@")
         source = pc.if_else(pc.equal(batch["start"], 0), source, mid_file)
-        names = [name for name in batch.schema.names if name not in ("source", "start")]
-        columns = [*(batch[name] for name in names), source, pa.array(position)]
-        yield pa.RecordBatch.from_arrays(columns, [*names, "source", "position"])
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True)) | {"source": source}
+        columns["start"] = pa.array(position)
+        names = ["position" if name == "start" else name for name in columns]
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names)
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -43,6 +43,8 @@ from udfs.text import CHARACTERS, TextConfig, spans
 
 MODEL_FILES = ("config.json", "manifest.json", "vocabulary.parquet")
 FORMAT = 1  # of the model folder
+HASH = "MurmurHash3 x86_32, seed 42, UTF-8, non-negative modulo"  # as in Spark ML 3; that of Spark 2 is another
+VOCABULARY_TYPES = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.float64()]
 UNICODE = "15.0.0"  # the version of all tables
 _CHOICES = {
     "features": ("onehot", "count", "tfidf", "bm25"),
@@ -582,6 +584,8 @@ class FeatureModel:
             "model_id": self.id,
             "features": json.loads(self.config.to_json()),
         }
+        if self.config.hash_size:
+            settings["hash"] = HASH
         manifest = {
             "model_id": self.id,
             "content_hash": self.content_hash,
@@ -605,39 +609,45 @@ class FeatureModel:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not a model folder: it has no {name}; give what --model wrote")
         try:
-            settings = json.loads((folder / "config.json").read_text("utf-8"))
-            manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-            if settings.get("format") != FORMAT:
-                form = settings.get("format")
-                raise ValueError(f"{folder} is a model of format {form}, this version reads {FORMAT}: fit it again")
-            with pq.ParquetFile(folder / "vocabulary.parquet") as file:
-                # One thread: a process that ends while those of Arrow's pool still do may abort (arrow issue 34314).
-                table = file.read(use_threads=False).combine_chunks()
-            index, df, cf, idf = (table[name].to_numpy() for name in ("index", "df", "cf", "idf"))
-            terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
-            config = FeatureConfig.from_json(json.dumps(settings["features"]))
-            n, n_tokens = manifest["documents"], manifest["tokens"]
-            counts = None
-            if "counts" in manifest:
-                what: dict[str, Any] = {**manifest["counts"], "source": folder / "counts", "name": str(folder)}
-                counts = KeptCounts(config, n, n_tokens, **what)
-            model = cls(config, terms, df, cf, idf, n, n_tokens, counts)
-            same = (settings, manifest) == model._files() and np.array_equal(index, model.indices)
+            settings, manifest = (json.loads((folder / name).read_text("utf-8")) for name in MODEL_FILES[:2])
+            form = settings.get("format")
+            model = cls._read(folder, settings, manifest) if form == FORMAT else None
         except (
-            UnicodeDecodeError,
-            json.JSONDecodeError,
+            ValueError,  # also of json and numpy
             pa.ArrowException,
             OSError,  # Arrow's word for a damaged file
             OverflowError,
             RecursionError,
             AttributeError,
-            KeyError,
+            LookupError,
             TypeError,
         ) as error:
             raise ValueError(f"{folder} is a damaged model ({type(error).__name__}: {error}): fit it again") from None
-        if not same:
+        if form != FORMAT:
+            raise ValueError(f"{folder} is a model of format {form}, this version reads {FORMAT}: fit it again")
+        if model is None:
             raise ValueError(f"{folder}: the model was changed since it was written: fit it again")
         return model
+
+    @classmethod
+    def _read(cls, folder: Path, settings: dict[str, Any], manifest: dict[str, Any]) -> FeatureModel | None:
+        """The model in a folder with these files; None if it is not the one that was written there."""
+        with pq.ParquetFile(folder / "vocabulary.parquet") as file:
+            # One thread: a process that ends while those of Arrow's pool still do may abort (arrow issue 34314).
+            table = file.read(use_threads=False).combine_chunks()
+        if table.schema.types != VOCABULARY_TYPES or any(column.null_count for column in table.columns):
+            return None
+        index, df, cf, idf = (table[name].to_numpy() for name in ("index", "df", "cf", "idf"))
+        terms = pa.concat_arrays(table["term"].cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
+        config = FeatureConfig.from_json(json.dumps(settings["features"]))
+        n, n_tokens = manifest["documents"], manifest["tokens"]
+        counts = None
+        if "counts" in manifest:
+            what: dict[str, Any] = {**manifest["counts"], "source": folder / "counts", "name": str(folder)}
+            counts = KeptCounts(config, n, n_tokens, **what)
+        model = cls(config, terms, df, cf, idf, n, n_tokens, counts)
+        same = (settings, manifest) == model._files() and np.array_equal(index, model.indices)
+        return model if same else None
 
 
 def select(parts: Iterable[TermCounts], config: FeatureConfig, n: int) -> TermCounts:

@@ -34,7 +34,8 @@ SHOWING = [page for page in PAGES if page == "README.md" or page.startswith("doc
 CODE = ("jobs", "models", "udfs")
 JOBS = {"docs/featurize.md": options.parser, "docs/models.md": merge_models.parser}  # and where their options are
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OF_OTHERS = {"--py-files", "--master", "--archives", "--conf", "--help", "--additional-suffix"}  # of other commands
+OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
+OF_OTHERS = {*OF_SPARK_SUBMIT, "--help", "--additional-suffix"}  # of other commands
 
 
 def read(page: str) -> str:

@@ -7,16 +7,15 @@ while its raw bytes go aside as "repaired".
 from __future__ import annotations
 
 import bz2
-import gzip
-import io
 import json
 import math
+import os
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -46,13 +45,14 @@ JSON_TYPES = {
     "array<string>": pa.list_(pa.string()),
 }
 BEYOND = "an integer outside 64 bits"
-PIECE_BYTES = 8 << 20  # of a file's content that is decompressed at once
-ZSTD_BLOCK = 256 << 10  # more than one block of zstd takes, compressed or not
-OPENED: dict[str, Callable[[io.BytesIO], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".zst": lambda file: pa.CompressedInputStream(file, "zstd"),
+DECODERS: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.decompressobj(zlib.MAX_WBITS | 16),
+    ".bz2": bz2.BZ2Decompressor,
 }
+UNPACKED = (*DECODERS, ".zst")  # names of compressed files that are decoded here
+PIECE = 1 << 14  # bytes of a compressed file that are decoded at once
+ZSTD_BLOCK = 256 << 10  # more than one block of zstd takes, compressed or not
+LINE_ROOM = 8  # times the bytes of a document is what a line of JSON may have: an escape takes six for one
 BOM = b"\xef\xbb\xbf"
 BAD_QUOTE = "a quote that is not closed, or text behind a closing one"
 BAD_UTF8 = "invalid UTF-8, replaced by U+FFFD"
@@ -66,13 +66,18 @@ class Unreadable(ValueError):
     """A file that cannot be read: one line with its path, the reason and the remedy."""
 
 
+class Damaged(ValueError):
+    """Why a compressed file cannot be decoded any further."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a corpus is laid out: its format and which column is what; `carried` names all other columns.
 
     format: "table", "text", "jsonl", "csv" or "files". id and label may be None. types: for jsonl, the type of each
     field by JSON_TYPES. root: for files, the folder to which an id is relative. table: the name of a catalog's table.
-    max_document_bytes: of a document's text as it came, before bad bytes are replaced.
+    max_document_bytes: of a document's text as it came, before bad bytes are replaced. salvage: of a damaged compressed
+    file, keep the records before the damage; else it is Unreadable.
     """
 
     format: str
@@ -84,11 +89,18 @@ class Layout:
     root: str = ""
     max_document_bytes: int = 16 << 20
     table: str = ""
+    salvage: bool = False
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read: text, id and label where there are such, the carried ones."""
         return [self.text, *[name for name in (self.id, self.label) if name], *self.carried]
+
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest line, file or text that can be a document; of longer ones KEPT_BYTES are enough."""
+        room = LINE_ROOM if self.format == "jsonl" else 1
+        return min(self.max_document_bytes * room, WHOLE_FILE_LIMIT) + len(BOM)
 
     def to_json(self) -> str:
         """The layout as JSON, for the workers."""
@@ -100,6 +112,7 @@ class Parsed:
     """Documents of some records (text large_string, then id, label or labels and the carried columns) and the rest.
 
     hashes: a 128-bit content hash of each document's record, uint64[n, 2], where records have no id; else None.
+    place: of a document's row, the source and position of its record, as in REJECTS.
     """
 
     documents: pa.Table
@@ -108,21 +121,25 @@ class Parsed:
     records: int
     blanks: int
     repaired: int
+    place: Callable[[int], tuple[str, int]]
 
 
-class _Aside:
+class Aside:
     """Rejected and repaired records, collected; their sources come as paths, or as URLs as in _metadata.file_path.
 
     table: a name to put before each source.
     """
 
-    def __init__(self, urls: bool, table: str = "") -> None:
+    def __init__(self, urls: bool = False, table: str = "") -> None:
         self.urls, self.name = urls, table
         self.rows: list[dict[str, object]] = []
         self.rejected = self.repaired = 0
 
+    def path(self, source: str) -> str:
+        return f"{self.name} {plain_path(unquote(source) if self.urls else source)}".strip()
+
     def put(self, source: str, position: int, reason: str, raw: bytes, kind: str = "reject") -> None:
-        source = f"{self.name} {plain_path(unquote(source) if self.urls else source)}".strip()
+        source = self.path(source)
         reason = " ".join(reason.splitlines())
         reason = reason if len(reason) <= REASON_LIMIT else reason[: REASON_LIMIT - 1] + "…"
         row = {"source": source, "position": position, "reason": reason, "kind": kind, "bytes": raw[:KEPT_BYTES]}
@@ -158,37 +175,52 @@ def parse(raw: pa.Table, layout: Layout) -> Parsed:
 
     text, jsonl: bytes, source, position. csv, files: bytes (a whole file, of csv maybe compressed), source. table:
     `layout.columns` in this order under any names, then file and position. A text or jsonl file's byte order mark is
-    gone already: Spark's line reader drops it.
+    gone already: Spark's line reader drops it. There may be a column size, of a table the last: the bytes that the
+    line, file or text had before it was cut. text and jsonl may have a column damage, as `lines_of` gives it.
     """
-    aside = _Aside(layout.format not in ("csv", "files"), layout.table)
+    aside = Aside(layout.format not in ("csv", "files"), layout.table)
     if layout.format == "table":
-        return _parse_table(raw.rename_columns([*layout.columns, "__source", "__position"]), layout, aside)
+        names = [*layout.columns, "__source", "__position", "__size"]
+        return _parse_table(raw.rename_columns(names[: raw.num_columns]), layout, aside)
     if layout.format == "csv":
         return _parse_csv(raw, layout, aside)
-    if layout.format == "jsonl":
-        return _parse_json(raw, layout, aside)
-    return _parse_bytes(raw, layout, aside)
+    if "damage" not in raw.column_names:
+        return _parse_bytes(raw, layout, aside) if layout.format != "jsonl" else _parse_json(raw, layout, aside)
+    damaged = raw.filter(raw["damage"].is_valid())
+    for row in damaged.to_pylist():
+        aside.put(row["source"], row["position"], _damage(row["damage"]), row["bytes"])
+    parsed = parse(raw.filter(raw["damage"].is_null()).drop_columns(["damage"]), layout)
+    parsed.rejects = pa.concat_tables([parsed.rejects, aside.table()])
+    parsed.records += damaged.num_rows
+    return parsed
 
 
-def _parse_bytes(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+def _parse_bytes(raw: pa.Table, layout: Layout, aside: Aside) -> Parsed:
     """Each record is a document: a line, or a whole file."""
-    values, sources = one(raw["bytes"]), raw["source"].to_pylist()
+    came, sources = one(raw["bytes"]), raw["source"].to_pylist()
     files = layout.format == "files"
     positions = [0] * raw.num_rows if files else raw["position"].to_pylist()
-    values = _cut(values, pc.starts_with(values, BOM), slice(3, None)) if files else _without_cr(values)
+    values = _cut(came, pc.starts_with(came, BOM), slice(3, None)) if files else _without_cr(came)
     size = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    if "size" in raw.column_names:
+        before = raw["size"].to_numpy()
+        size = np.where(before > pc.binary_length(came).to_numpy(zero_copy_only=False), before, size)
     for i in np.flatnonzero(size > layout.max_document_bytes):
-        aside.put(sources[i], positions[i], _too_large(size[i], layout), _head(values[int(i)]))
+        aside.put(sources[i], positions[i], _too_large(size[i], layout), _head(came[int(i)]))
     kept = np.flatnonzero(size <= layout.max_document_bytes)
     values = values if len(kept) == raw.num_rows else values.take(pa.array(kept))
     text, bad = decode(values)
     for i in bad:
-        aside.put(sources[kept[i]], positions[kept[i]], BAD_UTF8, _head(values[int(i)]), "repaired")
+        aside.put(sources[kept[i]], positions[kept[i]], BAD_UTF8, _head(came[int(kept[i])]), "repaired")
     columns = {"text": text}
     if files:
         columns["id"] = pa.array([relative_path(sources[i], layout.root) for i in kept], pa.string())
     hashes = None if files else content_hash(values)
-    return Parsed(pa.table(columns), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
+
+    def place(row: int) -> tuple[str, int]:
+        return aside.path(sources[kept[row]]), positions[kept[row]]
+
+    return Parsed(pa.table(columns), hashes, aside.table(), raw.num_rows, 0, aside.repaired, place)
 
 
 def plain_path(path: str) -> str:
@@ -204,6 +236,10 @@ def relative_path(path: str, root: str) -> str:
 
 def _too_large(size: int, layout: Layout) -> str:
     return f"{size} bytes of text, above the limit of {layout.max_document_bytes}"
+
+
+def _damage(why: str) -> str:
+    return f"the file is truncated or damaged from here on ({why})"
 
 
 def _head(value: pa.Scalar) -> bytes:
@@ -231,7 +267,8 @@ def _without_cr(values: pa.Array) -> pa.Array:
     return _cut(values, pc.ends_with(values, b"\r"), slice(-1))
 
 
-def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+def _parse_table(raw: pa.Table, layout: Layout, aside: Aside, records: list[bytes] | None = None) -> Parsed:
+    """A table's rows; `records`: as which bytes each came, where it is known."""
     came = {name: one(raw[name]) for name in raw.column_names}
     columns: dict[str, pa.Array] = {}
     repaired: dict[int, list[str]] = {}
@@ -249,6 +286,8 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
         columns[name] = values
     sources, positions = columns.pop("__source"), columns.pop("__position")
     size = pc.fill_null(pc.binary_length(came[layout.text]), 0).to_numpy(zero_copy_only=False)
+    if "__size" in columns:
+        size = np.maximum(size, pc.fill_null(columns.pop("__size"), 0).to_numpy(zero_copy_only=False))
     rejected |= {int(i): _too_large(size[i], layout) for i in np.flatnonzero(size > layout.max_document_bytes)}
     if layout.id:
         without_id = np.flatnonzero(columns[layout.id].is_null().to_numpy(zero_copy_only=False))
@@ -256,13 +295,13 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     for i in sorted(rejected.keys() | repaired.keys()):
         source, position = sources[i].as_py() or "", positions[i].as_py() or 0
         if i in rejected:
-            aside.put(source, position, rejected[i], _head(came[layout.text][i]))
+            aside.put(source, position, rejected[i], records[i] if records else _head(came[layout.text][i]))
         else:
             reason = f"{BAD_UTF8} in {', '.join(repaired[i])}"
-            aside.put(source, position, reason, _head(came[repaired[i][0]][i]), "repaired")
+            aside.put(source, position, reason, records[i] if records else _head(came[repaired[i][0]][i]), "repaired")
+    kept = np.setdiff1d(np.arange(raw.num_rows), list(rejected)) if rejected else np.arange(raw.num_rows)
     if rejected:
-        kept = pa.array(np.setdiff1d(np.arange(raw.num_rows), list(rejected)))
-        columns = {name: values.take(kept) for name, values in columns.items()}
+        columns = {name: values.take(pa.array(kept)) for name, values in columns.items()}
     documents = {"text": pc.fill_null(columns[layout.text], "")}
     if layout.id:
         ids = columns[layout.id]
@@ -271,7 +310,12 @@ def _parse_table(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
         documents |= _label(columns[layout.label])
     documents |= {name: columns[name] for name in layout.carried}
     hashes = None if layout.id else _combined([_row_hashes(columns[name]) for name in sorted(columns)])
-    return Parsed(pa.table(documents), hashes, aside.table(), raw.num_rows, 0, aside.repaired)
+
+    def place(row: int) -> tuple[str, int]:
+        at = int(kept[row])
+        return aside.path(sources[at].as_py() or ""), positions[at].as_py() or 0
+
+    return Parsed(pa.table(documents), hashes, aside.table(), raw.num_rows, 0, aside.repaired, place)
 
 
 def _label(values: pa.Array) -> dict[str, pa.Array]:
@@ -369,7 +413,7 @@ def field_types(lines: Iterable[bytes], roles: Collection[str] = ()) -> dict[str
     seen: dict[str, Counter[str]] = {}
     for line in lines:
         try:
-            record = _read_json(line.decode("utf-8", "replace"))
+            record = _read_json(line.removeprefix(BOM).decode("utf-8", "replace"))
         except ValueError:
             continue
         for name, value in record.items():
@@ -412,8 +456,10 @@ def _scrubbed(value: Any) -> Any:
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
 
 
-def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
-    lines, sources, positions = (raw[name].to_pylist() for name in ("bytes", "source", "position"))
+def _parse_json(raw: pa.Table, layout: Layout, aside: Aside) -> Parsed:
+    came, sources, positions = (raw[name].to_pylist() for name in ("bytes", "source", "position"))
+    lines = [line.removeprefix(BOM) for line in came]  # also where a gzip member begins, in mid-file
+    sizes = raw["size"].to_pylist() if "size" in raw.column_names else [0] * len(came)
     roles = [name for name in (layout.text, layout.id, layout.label) if name]
     names = layout.columns
     types = {name: layout.types.get(name, "string") for name in names} | {layout.text: "string"}
@@ -421,6 +467,9 @@ def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
     kept: list[int] = []
     blanks = 0
     for i, line in enumerate(lines):
+        if sizes[i] > len(came[i]):
+            aside.put(sources[i], positions[i], f"a line of {sizes[i]} bytes, above {layout.longest}", came[i])
+            continue
         if not line.strip(b" \t\r\n"):
             blanks += 1
             continue
@@ -440,7 +489,7 @@ def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
             if size > layout.max_document_bytes:
                 raise ValueError(_too_large(size, layout))
         except (ValueError, RecursionError) as error:
-            aside.put(sources[i], positions[i], str(error), line)
+            aside.put(sources[i], positions[i], str(error), came[i])
             continue
         reasons = [] if text.encode() == line else [BAD_UTF8]
         for name, value in row.items():
@@ -448,7 +497,7 @@ def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
             if row[name] != value:
                 reasons.append(f"lone surrogate in field {name}, replaced by U+FFFD")
         if reasons:
-            aside.put(sources[i], positions[i], "; ".join(reasons), line, "repaired")
+            aside.put(sources[i], positions[i], "; ".join(reasons), came[i], "repaired")
         kept.append(i)
         for name in names:
             columns[name].append(row[name])
@@ -460,7 +509,11 @@ def _parse_json(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
         documents |= _label(arrays[layout.label])
     documents |= {name: arrays[name] for name in layout.carried}
     hashes = None if layout.id else content_hash(_without_cr(pa.array([lines[i] for i in kept], pa.large_binary())))
-    return Parsed(pa.table(documents), hashes, aside.table(), len(lines), blanks, aside.repaired)
+
+    def place(row: int) -> tuple[str, int]:
+        return aside.path(sources[kept[row]]), positions[kept[row]]
+
+    return Parsed(pa.table(documents), hashes, aside.table(), len(lines), blanks, aside.repaired, place)
 
 
 def csv_records(content: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
@@ -506,86 +559,175 @@ def _csv_record(content: bytes, at: int, lost: set[int]) -> tuple[list[bytes], i
     return None
 
 
-def _decompressed(path: str, content: bytes) -> bytes:
-    """What a file holds, by its name; raises Unreadable where it is damaged or too large."""
-    found, size = [], 0
-    for piece in pieces(path, content):
-        found.append(piece)
-        size += len(piece)
-        if size > WHOLE_FILE_LIMIT:
-            remedy = "split it, or convert it to jsonl or parquet"
-            raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes when decompressed: {remedy}")
-    return found[0] if len(found) == 1 else b"".join(found)
+def read_file(path: str, longest: int | None = None) -> tuple[bytes, int]:
+    """The bytes of a local file, named as Hadoop names it, and its size; of one above `longest` the first KEPT_BYTES.
 
-
-def read_file(path: str) -> bytes:
-    """The bytes of a local file, named as Hadoop names it; raises Unreadable where it can't be read."""
+    Raises Unreadable where it can't be read.
+    """
     try:
         with open(plain_path(path), "rb", buffering=0) as file:
-            return file.read()
+            size = os.fstat(file.fileno()).st_size
+            return file.read(-1 if longest is None or size <= longest else KEPT_BYTES), size
     except OSError as error:
         raise Unreadable(f"{plain_path(path)} cannot be read: {error.strerror}") from None
 
 
-def pieces(path: str, content: bytes) -> Iterator[bytes]:
-    """What a file holds, decompressed by its name, in pieces of PIECE_BYTES; raises Unreadable where it is damaged."""
-    opened = OPENED.get(path[path.rfind(".") :])
-    if opened is None:
-        yield content
-        return
-    try:
-        with opened(io.BytesIO(content)) as file:
-            while piece := file.read(PIECE_BYTES):
-                yield piece
-    except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:
-        remedy = "fetch it again, or decompress what is left of it"
-        raise Unreadable(f"{plain_path(path)} is truncated or damaged ({error}): {remedy}") from None
+def decompressed(path: str, content: bytes | memoryview) -> Iterator[bytes]:
+    """What a file holds by its name's codec, piece by piece; raises Damaged after all that can be decoded.
 
-
-def zstd_start(content: bytes, size: int) -> bytes:
-    """The first `size` bytes of a zstd file's content, from its own first bytes; raises OSError where it is none."""
-    found = b""
-    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as file:
-        try:
-            while len(found) < size and (piece := file.read(ZSTD_BLOCK)):
-                found += piece
-        except OSError:  # it is cut off here
-            if not found:
-                raise
-    return found[:size]
-
-
-def line_blocks(path: str, content: bytes) -> Iterator[bytes]:
-    """A file's lines in blocks of about PIECE_BYTES, each line ended by LF; a byte order mark at the start is gone."""
-    rest, at_start = b"", True
-    for piece in pieces(path, content):
-        piece, at_start = piece.removeprefix(BOM) if at_start else piece, False
-        cut = piece.rfind(b"\n") + 1
-        if cut:
-            yield rest + piece[:cut]
-        rest = piece[cut:] if cut else rest + piece
-        if len(rest) > WHOLE_FILE_LIMIT:
-            raise Unreadable(f"{plain_path(path)} has a line of more than {WHOLE_FILE_LIMIT} bytes: leave it out")
-    if rest:
-        yield rest + b"\n"
-
-
-def lines_of(blocks: list[tuple[str, int, bytes]]) -> pa.RecordBatch:
-    """Blocks of lines, each as the file's path, the number of its first line and the lines, as records.
-
-    Columns bytes (binary, without LF), source (string, the path as a URL), position (int64).
+    gzip shows a changed byte at the end of the member at the latest, bzip2 at that of the block; zstd may not at all.
     """
-    counts = np.array([block.count(b"\n") for _, _, block in blocks], np.int64)
-    data = np.frombuffer(b"".join(block for _, _, block in blocks), np.uint8)
+    suffix = path[path.rfind(".") :]
+    if suffix not in UNPACKED:
+        yield bytes(content)
+        return
+    good = done = 0
+    for last in (False, True):  # what is decoded in one call with the damage is lost: so once more, in small steps
+        fine, seen = good if last else 1 << 62, 0
+        try:
+            for begin, piece in _decoded(suffix, content, fine):
+                good = begin
+                seen += len(piece)
+                if seen > done:
+                    yield piece[len(piece) - (seen - done) :]
+                    done = seen
+            return
+        except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:  # OSError: bz2's and Arrow's
+            if last:
+                raise Damaged(str(error)) from None
+
+
+def _decoded(suffix: str, content: bytes | memoryview, fine: int) -> Iterator[tuple[int, bytes]]:
+    """The pieces of what a compressed file holds, and where in it each begins; by single bytes from `fine` on."""
+    at = 0
+    if suffix == ".zst":
+        with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as file:
+            while piece := file.read(PIECE if at < fine else 1):
+                yield at, piece
+                at += len(piece)
+        return
+    decoder = DECODERS[suffix]()
+    while at < len(content):
+        data = bytes(content[at : at + (PIECE if at < fine else 1)])
+        begin, at = at, at + len(data)
+        while data:
+            if decoder.eof:
+                data = data.lstrip(b"\0")  # padding
+                if not data:
+                    break
+                decoder = DECODERS[suffix]()
+            yield begin, decoder.decompress(data)
+            data = decoder.unused_data if decoder.eof else b""
+    if content and not decoder.eof:
+        raise EOFError("its end is missing")
+
+
+def decoded_start(path: str, content: bytes, size: int) -> bytes:
+    """The first `size` bytes of what a file holds, as far as `content`, its own first bytes, tells.
+
+    Raises Damaged where that is nothing.
+    """
+    found = bytearray()
+    try:
+        for piece in decompressed(path, content):
+            found += piece
+            if len(found) >= size:
+                break
+    except Damaged:  # or cut off here
+        if not found:
+            raise
+    return bytes(found[:size])
+
+
+def _damaged(path: str, error: Damaged, salvage: bool) -> str:
+    """Why a file's records end where they do; raises Unreadable if it is not to be salvaged."""
+    if salvage:
+        return str(error)
+    remedy = "fetch it again, or keep what is before the damage with --salvage"
+    raise Unreadable(f"{plain_path(path)} is truncated or damaged ({error}): {remedy}") from None
+
+
+class Lines(NamedTuple):
+    """Some lines of a file, each ended by LF, and the number of the first.
+
+    missing: bytes that are left out of the first line. damage: why the file ends within the last line.
+    """
+
+    path: str
+    first: int
+    text: bytes
+    missing: int = 0
+    damage: str | None = None
+
+
+def line_blocks(path: str, content: bytes | memoryview, layout: Layout) -> Iterator[Lines]:
+    """All lines of a file, by pieces; a byte order mark at the start is gone.
+
+    Of a line that goes on for more than `layout.longest` bytes the first and those of its last piece are left. Damage
+    is Unreadable, or, if the file is to be salvaged, ends the last line, which may be empty.
+    """
+    begun, size, first, damage = bytearray(), 0, 0, None  # begun: the line that is not ended yet; size: its bytes
+    try:
+        for piece in decompressed(path, content):
+            cut = piece.rfind(b"\n") + 1
+            if cut:
+                text = bytes(begun) + piece[:cut]
+                yield Lines(path, first, text if first else text.removeprefix(BOM), size - len(begun))
+                first += text.count(b"\n")
+                begun, size = bytearray(), 0
+            begun += piece[cut:]
+            size += len(piece) - cut
+            if size > layout.longest:
+                del begun[KEPT_BYTES + len(BOM) :]
+    except Damaged as error:
+        damage = _damaged(path, error, layout.salvage)
+    text = bytes(begun) if first else bytes(begun).removeprefix(BOM)
+    if text or damage is not None:
+        yield Lines(path, first, text + b"\n", size - len(begun), damage)
+
+
+def lines_of(blocks: list[Lines], longest: int) -> pa.RecordBatch:
+    """The lines of all blocks as records; those above `longest` bytes are cut to KEPT_BYTES.
+
+    Columns bytes (binary, without LF), source (string, the path as a URL), position and size (int64, the latter before
+    the cut), and damage (string), if there is any.
+    """
+    counts = np.array([block.text.count(b"\n") for block in blocks], np.int64)
+    data = np.frombuffer(b"".join(block.text for block in blocks), np.uint8)
     ends = np.flatnonzero(data == ord("\n"))
     offsets = np.append(0, ends - np.arange(len(ends))).astype(np.int32)
     body = pa.py_buffer(data[data != ord("\n")])
     lines = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), body])
-    before = np.array([first for _, first, _ in blocks], np.int64) - (np.cumsum(counts) - counts)
-    sources = pa.array([quote(path) for path, _, _ in blocks], pa.string())
+    begins = np.cumsum(counts) - counts
+    sizes = np.diff(offsets).astype(np.int64)
+    sizes[begins] += [block.missing for block in blocks]
+    lines = _cut(lines, pa.array(sizes > longest), slice(KEPT_BYTES))
+    before = np.array([block.first for block in blocks], np.int64) - begins
+    sources = pa.array([quote(block.path) for block in blocks], pa.string())
     of = np.repeat(np.arange(len(blocks)), counts)
-    columns = [lines, sources.take(pa.array(of)), pa.array(np.arange(len(ends)) + before[of])]
-    return pa.RecordBatch.from_arrays(columns, ["bytes", "source", "position"])
+    position = pa.array(np.arange(len(ends)) + before[of])
+    columns = {"bytes": lines, "source": sources.take(pa.array(of)), "position": position, "size": pa.array(sizes)}
+    if any(block.damage is not None for block in blocks):
+        damage: list[str | None] = [None] * len(ends)
+        for block, end in zip(blocks, begins + counts, strict=True):
+            damage[end - 1] = block.damage
+        columns["damage"] = pa.array(damage, pa.string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _whole(path: str, content: bytes, salvage: bool) -> tuple[bytes, str | None]:
+    """All that a file holds, by its name's codec, and the damage where it ends; raises Unreadable (see Layout)."""
+    parts, size = [], 0
+    try:
+        for part in decompressed(path, content):
+            parts.append(part)
+            size += len(part)
+            if size > WHOLE_FILE_LIMIT:
+                remedy = "when decompressed: split it, or convert it to jsonl or parquet"
+                raise Unreadable(f"{plain_path(path)} has more than {WHOLE_FILE_LIMIT} bytes {remedy}")
+    except Damaged as error:
+        return b"".join(parts), _damaged(path, error, salvage)
+    return b"".join(parts), None
 
 
 def csv_columns(content: bytes) -> list[str]:
@@ -617,14 +759,18 @@ def _places(header: list[bytes] | None, names: list[str]) -> tuple[list[int], st
     return [folded.index(name.lower()) for name in names], ""
 
 
-def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
+def _parse_csv(raw: pa.Table, layout: Layout, aside: Aside) -> Parsed:
     names = layout.columns
     columns: dict[str, list[Any]] = {name: [] for name in (*names, "__source", "__position")}
+    came: list[bytes] = []
     records = blanks = 0
-    for source, content in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):
-        rows = csv_records(_decompressed(source, content))
+    for source, packed in zip(raw["source"].to_pylist(), raw["bytes"].to_pylist(), strict=True):
+        content, damage = _whole(source, packed, layout.salvage)
+        ended = len(content) if damage is None else content.rfind(b"\n") + 1
+        rows = csv_records(content[:ended])
         header = next((fields for record, fields in rows if record), None)
         places, wrong = _places(header, names)
+        position = -1
         for position, (record, fields) in enumerate(rows):
             records += 1
             if not record:
@@ -638,10 +784,14 @@ def _parse_csv(raw: pa.Table, layout: Layout, aside: _Aside) -> Parsed:
                     columns[name].append(fields[place])
                 columns["__source"].append(source)
                 columns["__position"].append(position)
+                came.append(record)
+        if damage is not None:
+            records += 1
+            aside.put(source, position + 1, _damage(damage), content[ended:])
     table = {name: _unchecked(pa.array(columns[name], pa.large_binary())) for name in names}
     table["__source"] = pa.array(columns["__source"], pa.string())
     table["__position"] = pa.array(columns["__position"], pa.int64())
-    parsed = _parse_table(pa.table(table), layout, aside)
+    parsed = _parse_table(pa.table(table), layout, aside, came)
     parsed.records, parsed.blanks = records, blanks
     return parsed
 

@@ -19,7 +19,7 @@ from jobs import corpus
 from tests.jobs.test_corpus import COMPRESSED, mistake, opened, parsed, texts, write
 from tests.jobs.test_featurize import featurize, one_clear_line
 from udfs.arrays import string_buffers
-from udfs.records import Layout, decode, parse
+from udfs.records import Layout, decode, one, parse
 
 FILE = Path(__file__).parents[1] / "data/cases.jsonl"
 CASES: dict[str, Any] = {case["id"]: case for case in map(json.loads, FILE.open(encoding="utf-8"))}
@@ -252,20 +252,51 @@ def test_a_record_ends_at_lf_only(spark: Any, tmp_path: Path) -> None:
 # arrow-01, arrow-03, arrow-06, arrow-07: columns
 
 
+def test_chunks_are_joined_with_64_bit_offsets() -> None:
+    """As more than two gigabytes of text need, of which the next test has two values."""
+    chunks = pa.chunked_array([pa.array(["a", None]), pa.array(["b"])])
+    assert one(chunks).type == pa.large_string()
+    assert one(chunks.cast(pa.binary())).type == pa.large_binary()
+    assert one(chunks).to_pylist() == ["a", None, "b"]
+    columns = {"text": chunks, "x": chunks, "__source": ["a"] * 3, "__position": [0, 1, 2]}
+    found = parse(pa.table(columns), Layout("table", carried=("x",))).documents
+    assert found["text"].type == pa.large_string()
+    assert found.to_pylist() == [{"text": "a", "x": "a"}, {"text": "", "x": None}, {"text": "b", "x": "b"}]
+
+
+def test_a_batch_that_goes_to_a_worker_is_bounded_by_its_bytes(spark: Any, tmp_path: Path) -> None:
+    """And not only by its rows, of which a few thousand may hold more than Arrow's 2 GB."""
+    source = write(tmp_path / "a.txt", (b"x" * 10_000 + b"\n") * 500)
+    before = spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
+    assert int(before) == 64 << 20
+    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(1 << 20))
+    try:
+
+        def sizes(batches: Any) -> Any:
+            for batch in batches:
+                yield pa.record_batch({"bytes": [batch.nbytes], "rows": [batch.num_rows]})
+
+        found = opened(spark, str(source)).raw.mapInArrow(sizes, "bytes bigint, rows bigint").toArrow().to_pydict()
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", before)
+    assert sum(found["rows"]) == 500
+    assert max(found["bytes"]) < 2 << 20
+
+
 @pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30, reason="needs 8 GB of memory")
 def test_more_than_two_gigabytes_of_text_are_no_overflow() -> None:
     """Two values of 1 GB, which share one buffer: chunks are not joined by 32-bit offsets."""
     given, _ = case("arrow-01")
     size, copies = given["value_bytes"], given["copies"]
     block = pa.py_buffer(np.zeros(size, np.uint8))
-    one = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, size], np.int32)), block])
-    data, offsets = string_buffers(pa.chunked_array([one] * copies))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, size], np.int32)), block])
+    data, offsets = string_buffers(pa.chunked_array([value] * copies))
     assert (data.size, offsets.tolist()) == (copies * size, [0, size, 2 * size])
     del data
-    raw = pa.table({"bytes": pa.chunked_array([one] * copies), "source": ["a", "b"], "position": [0, 0]})
+    raw = pa.table({"bytes": pa.chunked_array([value] * copies), "source": ["a", "b"], "position": [0, 0]})
     found = parse(raw, Layout("text"))
     assert (found.documents.num_rows, found.rejects.num_rows) == (0, copies)
-    text = pa.StringArray.from_buffers(1, *one.buffers()[1:])
+    text = pa.StringArray.from_buffers(1, *value.buffers()[1:])
     columns = {"text": pa.chunked_array([text] * copies), "__source": ["a", "b"], "__position": [0, 1]}
     assert parse(pa.table(columns), Layout("table")).rejects.num_rows == copies
 

@@ -20,7 +20,7 @@ from jobs import corpus
 from jobs.corpus import Corpus, find_input, open_corpus, packed
 from jobs.session import Mistake
 from jobs.workers import records
-from udfs.records import BOM, Parsed, Unreadable, parse
+from udfs.records import BOM, KEPT_BYTES, Parsed, Unreadable, parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +35,21 @@ def write(path: Path, content: bytes | pa.Table) -> Path:
 
 
 def opened(
-    spark: Any, path: str, form: str = "auto", glob: bool = False, where: str | None = None, **settings: Any
+    spark: Any,
+    path: str,
+    form: str = "auto",
+    glob: bool = False,
+    where: str | None = None,
+    salvage: bool = False,
+    **settings: Any,
 ) -> Corpus:
-    return open_corpus(spark, find_input(path, form, glob, where), **settings)
+    return open_corpus(spark, find_input(path, form, glob, where, salvage), **settings)
 
 
 def parsed(found: Corpus) -> Parsed:
     """All records of a corpus, as a worker would parse them in one partition."""
     tables = records(iter(found.raw.coalesce(1)._collect_as_arrow()), found.layout)  # toArrow is of Spark 4
-    return parse(pa.concat_tables(tables), found.layout)
+    return parse(pa.concat_tables(tables, promote_options="default"), found.layout)
 
 
 def texts(spark: Any, path: Path, **settings: Any) -> list[str]:
@@ -502,9 +508,94 @@ def test_every_file_is_looked_at_and_not_only_the_largest(spark: Any, tmp_path: 
 def test_a_file_that_is_read_whole_has_a_limit(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "WHOLE_FILE_LIMIT", 10)
     write(tmp_path / "a.csv", b"text\n12345\n")
-    for form in ("auto", "files"):
-        assert "above the limit of 10" in mistake(spark, tmp_path, form=form)
+    assert "above the limit of 10" in mistake(spark, tmp_path)
     assert texts(spark, tmp_path, form="text") == ["12345", "text"]
+    write(tmp_path / "a.txt.gz", gzip.compress(b"a\n"))
+    assert "above the limit of 10 for --salvage" in mistake(spark, tmp_path / "a.txt.gz", salvage=True)
+    assert texts(spark, tmp_path / "a.txt.gz") == ["a"]
+
+
+# Records above the limit, and files that are damaged.
+
+
+@pytest.mark.parametrize(
+    ("form", "many"),
+    [("text", 0), ("jsonl", 0), ("files", 0), *((form, 1000) for form in ("text", "jsonl", "files", "csv", "parquet"))],
+)
+def test_a_record_above_the_limit_is_a_reject_with_its_first_64_kb_in_every_format(
+    form: str, many: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark cuts what is far above the limit: Arrow and the worker never hold it."""
+    monkeypatch.setattr(corpus, "MANY_FILES", many)
+    large = "é" * 400_000
+    if form == "parquet":
+        write(tmp_path / "in/a.parquet", pa.table({"text": ["ok", large, None]}))
+    elif form == "files":
+        write(tmp_path / "in/a.txt", b"ok")
+        write(tmp_path / "in/b.txt", large.encode())
+        write(tmp_path / "in/c.txt", b"")
+    else:
+        lines = ["ok", large, ""]
+        quoted = [json.dumps({"text": line}, ensure_ascii=False) if form == "jsonl" else line for line in lines]
+        if form == "csv":
+            quoted = ["text,n", *(f"{line},1" for line in lines)]
+        content = "".join(line + "\n" for line in quoted)
+        write(tmp_path / f"in/a.{'txt' if form == 'text' else form}", content.encode())
+    corpus_ = opened(spark, str(tmp_path / "in"), form=form, max_document_bytes=90_000)
+    if form != "csv":
+        held = corpus_.raw.toArrow()[0].combine_chunks()
+        assert held.nbytes < 140_000
+    found = parsed(corpus_)
+    assert sorted(found.documents["text"].to_pylist()) == ["", "ok"]
+    (row,) = found.rejects.to_pylist()
+    assert row["kind"] == "reject"
+    assert ("800012 bytes" if form == "jsonl" else "800000 bytes of text, above the limit of 90000") in row["reason"]
+    assert row["bytes"] == (b'{"text": "' * (form == "jsonl") + large.encode())[:KEPT_BYTES]
+    assert found.records == 3
+
+
+def torn(content: bytes) -> bytes:
+    """As a copy that was broken off leaves it."""
+    return content[: len(content) * 2 // 3]
+
+
+@pytest.mark.parametrize("many", [0, 1000])
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
+def test_salvage_keeps_the_records_before_the_damage_and_reads_whole_files_as_ever(
+    suffix: str, many: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "MANY_FILES", many)
+    compress = COMPRESSED[f".{suffix}"]
+    records = [json.dumps({"text": f"{i} {i * i * 7919}"}).encode() for i in range(60_000)]
+    whole = b"".join(record + b"\n" for record in records)
+    bad = write(tmp_path / f"in/a b%20.jsonl.{suffix}", torn(compress(whole)))
+    write(tmp_path / f"in/whole.jsonl.{suffix}", compress(BOM + b'{"text": "whole"}\n') + compress(b'{"text": "2nd"}'))
+    write(tmp_path / f"in/none.jsonl.{suffix}", b"nothing that was compressed")
+    write(tmp_path / "in/plain.jsonl", b'{"text": "plain"}\n')
+    found = parsed(opened(spark, str(tmp_path / "in"), salvage=True))
+    texts_ = found.documents["text"].to_pylist()
+    kept = len(texts_) - 3
+    assert 10_000 < kept < 60_000 - 10_000
+    assert sorted(texts_) == sorted(["whole", "2nd", "plain", *(json.loads(line)["text"] for line in records[:kept])])
+    rows = {row["source"]: row for row in found.rejects.to_pylist()}
+    assert sorted(rows) == [str(bad), str(tmp_path / f"in/none.jsonl.{suffix}")]
+    assert (rows[str(bad)]["position"], rows[str(bad)]["kind"]) == (kept, "reject")
+    assert "the file is truncated or damaged from here on" in rows[str(bad)]["reason"]
+    assert records[kept].startswith(rows[str(bad)]["bytes"])
+    assert found.records == found.documents.num_rows + 2
+
+
+def test_salvage_of_csv_keeps_whole_rows(spark: Any, tmp_path: Path) -> None:
+    rows = [f'"{i},\n{i * i * 7919}"' for i in range(40_000)]
+    bad = write(tmp_path / "in/a.csv.gz", torn(gzip.compress("".join(row + "\n" for row in ["text", *rows]).encode())))
+    assert "keep what is before the damage with --salvage" in mistake(spark, bad)
+    found = parsed(opened(spark, str(bad), salvage=True))
+    kept = [text for text in found.documents["text"].to_pylist() if "\n" in text]
+    assert 10_000 < len(kept) < 30_000
+    assert kept == [row.strip('"') for row in rows[: len(kept)]]
+    last = found.rejects.to_pylist()[-1]
+    assert "truncated or damaged from here on" in last["reason"]
+    assert last["position"] == found.records - 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -557,9 +558,9 @@ def some_bytes_zeroed(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "damage", "remedy"),
     [
-        ("a. b%20.txt.gz", lambda content: gzip.compress(content)[:-30], "decompress what is left"),
-        ("a. b%20.txt.bz2", lambda content: bz2.compress(content, 1)[:-30], "decompress what is left"),
-        ("a. b%20.csv.gz", lambda content: gzip.compress(b"text\n" + content)[:-30], "decompress what is left"),
+        ("a. b%20.txt.gz", lambda content: gzip.compress(content)[:-30], "--salvage"),
+        ("a. b%20.txt.bz2", lambda content: bz2.compress(content, 1)[:-30], "--salvage"),
+        ("a. b%20.csv.gz", lambda content: gzip.compress(b"text\n" + content)[:-30], "--salvage"),
         ("a. b%20.parquet", some_bytes_zeroed, "leave it out"),
         ("a. b%20.parquet", lambda content: content[:-30], "leave it out"),
     ],
@@ -609,7 +610,9 @@ REJECT_COLUMNS = [
 ]
 
 
-def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Path) -> None:
+def test_rejects_blanks_and_repairs_add_up_and_are_kept(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good = [{"id": f"d{i}", "text": "a b"} for i in range(200)]
     bad = [b"{", b'{"id": "x"', b"", b" ", b'{"id": "r", "text": "caf\xe9 a"}', b'{"id": 7, "text": ["a"]}']
     source = write_lines(tmp_path / "in.jsonl", [*good, *bad])
@@ -633,6 +636,7 @@ def test_rejects_blanks_and_repairs_add_up_and_are_kept(spark: Any, tmp_path: Pa
     ids = written(tmp_path / "out")["id"].to_pylist()
     assert len(ids) == found["documents"] == 201
     assert "r" in ids
+    assert "(3 rejects, 2 blanks, 1 repaired)" in capsys.readouterr().out
 
 
 def test_rejects_can_be_read_where_there_are_none(spark: Any, demo: Path) -> None:
@@ -652,6 +656,66 @@ def test_max_rejects_is_a_share_that_may_be_reached(
     assert (tmp_path / "out").exists() == (code == 0)
     if code:
         assert f"1 of 50 records (2.00%) of {source} were rejected" in one_clear_line(capsys.readouterr().err)
+
+
+def test_salvage_keeps_what_is_before_the_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{i} {i * i * 7919}" for i in range(60_000)]
+    torn = gzip.compress("".join(line + "\n" for line in lines).encode())[:-30_000]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt.gz").write_bytes(torn)
+    (tmp_path / "in/b.txt").write_bytes(b"b\n")
+    arguments = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize(*arguments) == 2
+    assert "keep what is before the damage with --salvage" in one_clear_line(capsys.readouterr().err)
+    assert featurize(*arguments, "--salvage") == 0
+    found = manifest(tmp_path / "out")
+    assert (found["rejects"], found["records"] - found["documents"]) == (1, 1)
+    assert "(1 reject)" in capsys.readouterr().out
+    (row,) = pq.read_table(sorted((tmp_path / "out/_rejects").glob("*.parquet"))).to_pylist()
+    assert (row["source"], row["kind"]) == (str(tmp_path / "in/a.txt.gz"), "reject")
+    assert row["position"] == found["records"] - 2
+    assert lines[row["position"]].encode().startswith(row["bytes"])
+    kept = [line.encode() for line in lines[: row["position"]]]
+    assert written(tmp_path / "out")["id"].to_pylist() == sorted(expected_ids([*kept, b"b"]))
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "a", "c", "b", "a"], [7, 8, 7, 9, 8, 7]])
+def test_check_ids_refuses_repeated_ids_and_names_some(
+    ids: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], a_file_a_partition: None
+) -> None:
+    source = write_parts(pa.table({"id": ids, "text": ["x"] * 6}), tmp_path / "in", 3)
+    arguments = ("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize(*arguments) == 0  # without it they are kept
+    assert written(tmp_path / "out")["id"].to_pylist() == sorted(ids)
+    before = snapshot(tmp_path)
+    capsys.readouterr()
+    assert featurize(*arguments, "--overwrite", "--check-ids") == 2
+    line = one_clear_line(capsys.readouterr().err)
+    assert f"2 ids of {source} occur more than once, such as {ids[0]!r} (3 times), {ids[1]!r} (2 times): make" in line
+    assert snapshot(tmp_path) == before
+    source = write_parts(pa.table({"id": ids[1:4], "text": ["x"] * 3}), tmp_path / "unique", 2)
+    assert featurize("--input", source, *arguments[2:], "--overwrite", "--check-ids") == 0
+
+
+def test_check_ids_has_nothing_to_look_for_among_hashes(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "in.txt").write_text("a\na\nb\n")
+    jobs = []
+    for option in ((), ("--check-ids",)):
+        outputs = ("--output", tmp_path / f"out{len(option)}", "--model", tmp_path / f"model{len(option)}")
+        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+        assert featurize("--input", tmp_path / "in.txt", *outputs, *option) == 0
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup()) - before)
+    assert jobs[0] == jobs[1]
+
+
+def test_what_parquet_has_no_type_for_is_carried_as_it_is_stored(spark: Any, tmp_path: Path) -> None:
+    from datetime import timedelta
+
+    columns = {"duration": pa.array([timedelta(1), None]), "nothing": pa.nulls(2)}
+    source = write_parts(pa.table({"id": ["a", "b"], "text": ["x", "y"], **columns}), tmp_path / "in", 1)
+    assert featurize("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model") == 0
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("id").select(*columns).collect()
+    assert [tuple(row) for row in rows] == [(86_400_000_000, None), (None, None)]
 
 
 LINES = ["one", "two", "", "one", "zwei drei", "one", "", "two", "two words", "é", "e\u0301"]
@@ -842,6 +906,7 @@ def one_clear_line(stderr: str) -> str:
         ("--max-rejects 101%", "101%"),
         ("--max-rejects nan", "nan"),
         ("--max-document-bytes 16XB", "16XB"),
+        ("--max-document-bytes 1025MB", "1025MB"),
         ("--norm max", "max"),
         ("--idf bm25", "bm25"),
         ("--features count --idf plain", "idf"),
@@ -1063,6 +1128,27 @@ def test_spark_submit_says_one_line_without_java(options: list[str], code: int, 
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not re.match(NOISE, line)]
     assert told in one_clear_line("\n".join(lines))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("python", "told"),
+    [("/nowhere/python", "PYSPARK_PYTHON /nowhere/python cannot be"), ("bare/bin/python", "has no pyarrow: install")],
+)
+def test_a_python_that_workers_cannot_use_is_one_clear_line(python: str, told: str, tmp_path: Path) -> None:
+    if python.startswith("bare"):
+        venv.create(tmp_path / "bare", with_pip=False)
+        python = str(tmp_path / python)
+    source = write_lines(tmp_path / "in.jsonl", SMALL)
+    outputs = ("--output", "out", "--model", "model")
+    command, settings = submission(ROOT / "jobs/featurize.py", "--input", source, *outputs, master="local[1]")
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**settings, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if not re.match(NOISE, line)]
+    assert told in one_clear_line("\n".join(lines))
+    assert done.returncode == 2
+    assert not (tmp_path / "out").exists()
 
 
 def living(session: int) -> dict[int, str]:

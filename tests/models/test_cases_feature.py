@@ -13,6 +13,7 @@ import pytest
 
 from models.counts import merge_counts
 from models.features import FeatureConfig, FeatureModel, inverse_df, select
+from udfs.hashing import hash_indices
 from udfs.text import TextConfig
 
 FILE = Path(__file__).parents[1] / "data/cases.jsonl"
@@ -23,6 +24,25 @@ CASES: dict[str, Any] = {
 
 def joined(documents: list[list[str]]) -> pa.Array:
     return pa.array([" ".join(tokens) for tokens in documents], pa.string())
+
+
+HASHED = CASES["feat-01"]
+
+
+def test_a_hashed_terms_index_is_that_of_spark_ml_3_and_the_model_says_so(tmp_path: Path) -> None:
+    """Terms of every length modulo 4: Spark 2's hash differs at the last bytes, and a signed modulo below 0."""
+    given, expected = HASHED["input"], HASHED["expected"]
+    terms = pa.array(given["terms"])
+    assert hash_indices(terms, given["num_features"]).tolist() == expected["standard"]
+    assert hash_indices(pa.array(["test"]), 16).tolist() == [expected["test_mod16"]["nonneg"]]
+    config = FeatureConfig("count", hash_size=given["num_features"], text=TextConfig(tokenizer="whitespace"))
+    model = FeatureModel.fit(terms, config)
+    found = [row.indices.tolist() for row in model.transform(terms)]
+    assert found == [[index] for index in expected["standard"][:-1]] + [[]]  # an empty text has no term
+    model.save(tmp_path / "model")
+    assert json.loads((tmp_path / "model/config.json").read_text())["hash"].startswith("MurmurHash3 x86_32, seed 42")
+    again = FeatureModel.load(tmp_path / "model")
+    assert again.indices.tolist() == sorted({*expected["standard"][:-1]})
 
 
 IDF = CASES["feat-03"]
@@ -91,6 +111,10 @@ def test_terms_with_equal_counts_are_chosen_by_code_point_for_any_partitioning(
         FeatureConfig(features="count", text=TextConfig(tokenizer="whitespace")),
         FeatureConfig(features="onehot"),
         FeatureConfig(max_features=3),
+        FeatureConfig(hash_size=3),
+        FeatureConfig(hash_size=1 << 18, features="bm25", ngrams=(1, 2)),
+        FeatureConfig(text=TextConfig(tokenizer="char"), ngrams=(1, 3)),
+        FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(2, 4), features="bm25"),
     ],
 )
 def test_indices_are_sorted_and_unique_in_every_output(config: FeatureConfig) -> None:
@@ -106,5 +130,5 @@ def test_indices_are_sorted_and_unique_in_every_output(config: FeatureConfig) ->
     assert values.to_pylist() == [matrix.data[a:b].tolist() for a, b in ends]
     for row in indices.to_pylist():
         assert row == sorted(set(row))
-        assert all(0 <= index < len(model.terms) for index in row)
+        assert all(0 <= index < model.width for index in row)
     assert matrix.has_canonical_format

@@ -804,6 +804,36 @@ def test_a_vocabulary_without_a_column_is_one_clear_error(tmp_path: Path) -> Non
         FeatureModel.load(tmp_path / "model")
 
 
+def replaced(name: str, values: pa.Array) -> Callable[[pa.Table], pa.Table]:
+    """A column with other values, as many as it had."""
+    return lambda table: table.set_column(table.column_names.index(name), name, values.slice(0, len(table)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replaced("term", pa.array(["#1", "#000000000x", "", "é"] * 4)),
+        replaced("term", pa.array(["#0000000001"] * 16)),
+        replaced("term", pa.array([None] * 16, pa.string())),
+        replaced("idf", pa.array([1.0] * 16, pa.float32())),
+        replaced("idf", pa.array(["1"] * 16)),
+        replaced("df", pa.array([None] * 16, pa.int64())),
+        replaced("cf", pa.array([1 << 63] * 16, pa.uint64())),
+        replaced("index", pa.array([-1] * 16, pa.int64())),
+        lambda table: pa.concat_tables([table, table]),
+        lambda table: table.slice(1),
+    ],
+)
+@pytest.mark.parametrize("hash_size", [None, 7])
+def test_a_damaged_vocabulary_is_one_clear_error(
+    hash_size: int | None, change: Callable[[pa.Table], pa.Table], tmp_path: Path
+) -> None:
+    fit(TINY, hash_size=hash_size).save(tmp_path / "model")
+    rewrite(tmp_path / "model" / "vocabulary.parquet", change)
+    with pytest.raises(ValueError, match=r"model (\(|was changed).*: fit it again$"):
+        FeatureModel.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("missing", ["config.json", "manifest.json", "vocabulary.parquet"])
 def test_a_folder_without_one_of_its_files_is_no_model(missing: str, tmp_path: Path) -> None:
     fit(TINY).save(tmp_path / "model")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
 import math
 import time
+import zlib
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -25,12 +28,14 @@ from udfs.records import (
     KEPT_BYTES,
     REASON_LIMIT,
     REJECTS,
+    Damaged,
     Layout,
     Parsed,
     Unreadable,
     csv_columns,
     csv_records,
     decode,
+    decompressed,
     field_types,
     line_blocks,
     lines_of,
@@ -97,6 +102,10 @@ def checked(parsed: Parsed) -> Parsed:
         assert len(reason) <= REASON_LIMIT
     assert all(len(part) <= KEPT_BYTES for part in rejects["bytes"].to_pylist())
     assert parsed.hashes is None or parsed.hashes.shape == (documents.num_rows, 2)
+    places = [parsed.place(row) for row in range(documents.num_rows)]
+    rejected = [(row["source"], row["position"]) for row in rejects.to_pylist() if row["kind"] == "reject"]
+    assert len({*places, *rejected}) == len(places) + len(rejected)  # each record is in one place
+    assert {(row["source"], row["position"]) for row in rejects.to_pylist()} <= {*places, *rejected}
     assert (parsed.hashes is None) == ("id" in documents.column_names)
     return parsed
 
@@ -145,7 +154,7 @@ def test_law_every_line_of_text_is_a_document_or_a_reject(records: list[bytes], 
     kept = [record for record in expected if len(record) <= limit]
     assert texts(found) == [record.decode("utf-8", "replace") for record in kept]
     assert [row["bytes"] for row in found.rejects.to_pylist() if row["kind"] == "reject"] == [
-        record for record in expected if len(record) > limit
+        came for came, record in zip(records, expected, strict=True) if len(record) > limit
     ]
     assert found.hashes is not None
     assert [bytes(row.tobytes()) for row in found.hashes] == [mmh3.mmh3_x64_128_digest(record) for record in kept]
@@ -251,7 +260,187 @@ def test_no_records_give_no_documents() -> None:
     assert table({"text": pa.array([], pa.string())}).documents.num_rows == 0
 
 
+def test_a_record_lies_aside_as_it_came() -> None:
+    """With its carriage return, byte order mark or quotes, which are no text."""
+    assert lines(b"\xff\r", b"long enough\r", max_document_bytes=9).rejects["bytes"].to_pylist() == [
+        b"long enough\r",
+        b"\xff\r",
+    ]
+    assert whole("files", BOM + b"\xff", BOM + b"x" * 9, max_document_bytes=8).rejects["bytes"].to_pylist() == [
+        BOM + b"x" * 9,
+        BOM + b"\xff",
+    ]
+    row = b'1,"\xff ""so"" \r\n",z'
+    assert whole("csv", b"id,text,z\r\n" + row + b"\r\n", id="id").rejects["bytes"].to_pylist() == [row]
+    assert jsonl(BOM + b'{"text": "\xff"}\r').rejects["bytes"].to_pylist() == [BOM + b'{"text": "\xff"}\r']
+
+
+def test_what_was_cut_before_is_a_reject_of_its_size_before() -> None:
+    limit = {"max_document_bytes": 4}
+    for form, value in (("text", b"abc"), ("jsonl", b'{"text": "abc"}'), ("files", b"abc")):
+        raw = {"bytes": [value, value], "source": ["a", "b"], "position": [0, 1], "size": [len(value), 999]}
+        found = checked(parse(pa.table(raw), Layout(form, **limit)))
+        assert texts(found) == ["abc"]
+        assert reasons(found) == [
+            "a line of 999 bytes, above 35" if form == "jsonl" else "999 bytes of text, above the limit of 4"
+        ]
+    raw = {"0": ["abc", None, "abc"], "file": ["a"] * 3, "position": [0, 1, 2], "size": [3, None, 999]}
+    found = checked(parse(pa.table(raw), Layout("table", **limit)))
+    assert texts(found) == ["abc", ""]
+    assert reasons(found) == ["999 bytes of text, above the limit of 4"]
+
+
+# Compressed files.
+
+
+def zst(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as file:
+        file.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zst, "txt": bytes}
+
+
+def decoded(path: str, content: bytes) -> tuple[bytes, str | None]:
+    found = []
+    try:
+        for piece in decompressed(path, content):
+            found.append(piece)
+    except Damaged as error:
+        return b"".join(found), str(error)
+    return b"".join(found), None
+
+
+@few
+@given(st.sampled_from(list(COMPRESS)), st.lists(st.binary(max_size=40), max_size=3))
+@example("gz", [b"a" * 200_000, b"", b"b" * 200_000])
+@example("zst", [b"a" * 200_000, b"", b"b" * 200_000])
+def test_law_every_member_of_a_compressed_file_is_decoded(suffix: str, members: list[bytes]) -> None:
+    content = b"".join(map(COMPRESS[suffix], members))
+    assert decoded(f"a.b.{suffix}", content) == (b"".join(members), None)
+    if suffix == "gz" and members:
+        assert decoded("a.gz", content + bytes(9)) == (b"".join(members), None)  # padding, as tapes have
+
+
+NUMBERS = b"".join(b"%d %d\n" % (i, i * i * 7919) for i in range(4000))
+
+
+def by_single_bytes(content: bytes) -> bytes:
+    """What zlib makes of gzip up to the first byte that it can't decode: the best that there is."""
+    decoder, found = zlib.decompressobj(31), b""
+    with contextlib.suppress(zlib.error):
+        for i in range(len(content)):
+            found += decoder.decompress(content[i : i + 1])
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99, 1.0])
+def test_all_that_stands_before_the_damage_of_a_gzip_file_is_decoded(share: float) -> None:
+    whole_ = gzip.compress(NUMBERS)
+    cut = int(share * (len(whole_) - 1))
+    for content in (whole_[:cut], whole_[:cut] + bytes(20) + whole_[cut + 20 :], whole_[:cut] + b"\xff" * 99):
+        found, damage = decoded("a.gz", gzip.compress(b"first\n") + content)
+        assert found == b"first\n" + by_single_bytes(content)
+        assert damage or found == b"first\n" + NUMBERS or not content
+
+
+@pytest.mark.parametrize("suffix", ["bz2", "zst"])
+def test_a_truncated_bzip2_or_zstd_file_gives_its_whole_blocks(suffix: str) -> None:
+    one = b"".join(b"%d %d\n" % (i, i * i * 7919) for i in range(60_000))
+    content = bz2.compress(one, 1) if suffix == "bz2" else zst(one)
+    found, damage = decoded(f"a.{suffix}", content[: len(content) // 2])
+    assert damage
+    assert one.startswith(found)
+    assert len(found) > len(one) // 2 - 250_000
+
+
+def unpacked(path: str, content: bytes, layout: Layout) -> pa.Table:
+    """The lines of one file as records."""
+    blocks = list(line_blocks(path, content, layout))
+    return pa.Table.from_batches([lines_of(blocks, layout.longest)]) if blocks else pa.table({})
+
+
+@few
+@given(
+    st.lists(line_bytes, max_size=6).map(b"\n".join),
+    st.sampled_from(["gz", "bz2", "zst"]),
+    st.integers(0, 200),
+    st.sampled_from([1, 1000]),
+    st.sampled_from([1, 5, 1 << 14]),
+)
+@example(BOM + b"a\n" + BOM + b"b", "gz", 200, 1000, 1 << 14)
+@example(BOM + b"abcdefghi\n" + BOM, "gz", 200, 1, 1)
+@example(BOM, "gz", 200, 1, 1)
+@example(b"a\n\nlonger\n\n", "bz2", 200, 1, 1)
+def test_law_unpacked_lines_are_those_of_the_decoded_part(
+    content: bytes, suffix: str, cut: int, limit: int, piece: int
+) -> None:
+    """Whatever the size of the pieces; of a line that can't be a document the first bytes are left."""
+    packed, layout = COMPRESS[suffix](content)[:cut], Layout("text", max_document_bytes=limit, salvage=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "PIECE", piece)
+        patch.setattr(records, "KEPT_BYTES", 4)
+        held, damage = decoded(f"file:/a b.{suffix}", packed)
+        found = unpacked(f"file:/a b.{suffix}", packed, layout).to_pylist()
+    expected = held.removeprefix(BOM).split(b"\n")
+    if damage is None and not expected[-1]:
+        expected.pop()
+    assert [row["bytes"] for row in found] == [line[: 4 if len(line) > layout.longest else None] for line in expected]
+    assert [row["size"] for row in found] == [len(line) for line in expected]
+    assert [row["position"] for row in found] == list(range(len(expected)))
+    assert [row.get("damage") for row in found] == [None] * (len(expected) - bool(damage)) + [damage] * bool(damage)
+    assert {row["source"] for row in found} <= {f"file%3A/a%20b.{suffix}"}
+
+
+def test_a_line_of_a_compressed_file_is_held_no_longer_than_it_can_be_a_document() -> None:
+    layout = Layout("text", max_document_bytes=100_000)
+    raw = unpacked("a.gz", gzip.compress(b"a\n" + b"x" * 900_000 + b"\nb"), layout)
+    assert list(map(len, raw["bytes"].to_pylist())) == [1, KEPT_BYTES, 1]
+    assert raw["size"].to_pylist() == [1, 900_000, 1]
+    found = checked(parse(raw, layout))
+    assert texts(found) == ["a", "b"]
+    assert reasons(found) == ["900000 bytes of text, above the limit of 100000"]
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_the_damage_is_a_record_and_a_reject(form: str) -> None:
+    value = '{"text": "%s"}\n' if form == "jsonl" else "%s\n"
+    content = "".join(value % number for number in range(3000)).encode()
+    raw = unpacked("a.gz", gzip.compress(content)[:-2000], Layout(form, salvage=True))
+    found = checked(parse(raw, Layout(form)))
+    assert 0 < found.documents.num_rows == found.records - 1 < 3000
+    (row,) = found.rejects.to_pylist()
+    assert row["position"] == found.documents.num_rows
+    assert (value.strip() % row["position"]).encode().startswith(row["bytes"])
+    assert row["reason"] == "the file is truncated or damaged from here on (its end is missing)"
+
+
+def test_of_a_damaged_csv_file_whole_rows_are_kept_if_that_is_asked_for() -> None:
+    content = gzip.compress(b"text,n\n" + b"".join(b'"a\nb",%d\n' % (i * i * 7919) for i in range(3000)))
+    sources = [f"file:/{name}.csv.gz" for name in "abc"]
+    raw = pa.table({"bytes": [content, content[:-4000], content[:3]], "source": sources})
+    with pytest.raises(Unreadable, match=r"^/b\.csv\.gz is truncated or damaged \(its end is missing\): .* --salvage"):
+        parse(raw, Layout("csv"))
+    found = checked(parse(raw, Layout("csv", salvage=True)))
+    assert {*texts(found)} == {"a\nb"}
+    assert 3000 < found.documents.num_rows < 6000
+    damages = [row for row in found.rejects.to_pylist() if "from here on" in row["reason"]]
+    assert [row["source"] for row in damages] == ["/b.csv.gz", "/c.csv.gz"]
+    assert damages[1]["position"] == 0
+
+
 # jsonl
+
+
+def test_a_byte_order_mark_before_any_line_of_json_is_no_json() -> None:
+    """Files that were put together each begin with one."""
+    found = jsonl(b'{"text":"a"}', BOM + b'{"text":"b"}', BOM, BOM + b" \r")
+    assert texts(found) == ["a", "b"]
+    assert found.blanks == 2
+    assert np.array_equal(found.hashes, jsonl(b'{"text":"a"}', b'{"text":"b"}').hashes)
+    assert reasons(jsonl(b'{"text":"a"}', BOM + BOM + b'{"text":"b"}'))[0].startswith("not JSON")
 
 
 def test_json_lines_are_objects_blanks_or_rejects_with_a_reason() -> None:
@@ -447,7 +636,7 @@ def test_csv_rows_become_documents_with_their_positions() -> None:
     assert sorted(rows) == [2, 3, 4]
     assert rows[2]["reason"] == "2 fields, expected 3"
     assert rows[2]["bytes"] == b"2,ragged"
-    assert (rows[3]["kind"], rows[3]["bytes"]) == ("repaired", b"caf\xe9")
+    assert (rows[3]["kind"], rows[3]["bytes"]) == ("repaired", b"3,caf\xe9,y")
     assert rows[4]["reason"] == "4 fields, expected 3"
 
 
@@ -667,22 +856,18 @@ def test_quotes_that_are_not_closed_take_linear_time(line: bytes) -> None:
     assert cost(80_000) < 10 * cost(20_000)
 
 
-@given(st.lists(st.lists(st.sampled_from([b"\n", b"\r", b"a", b"\xff", BOM, b"bc"])).map(b"".join)), st.integers(1, 9))
+@given(st.lists(st.lists(st.sampled_from([b"\n", b"\r", b"a", b"\xff", BOM, b"bc"])).map(b"".join), min_size=1))
 @few
-def test_lines_of_whole_files_are_those_between_line_feeds(contents: list[bytes], size: int) -> None:
-    """Whatever the size of the pieces; without the end of the last line, and a byte order mark at the start."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "PIECE_BYTES", max(size, len(BOM)))
-        blocks = []
-        for number, content in enumerate(contents):
-            first = 0
-            for block in line_blocks(f"/é %41/{number}.gz", gzip.compress(content)):
-                blocks.append((f"/é %41/{number}", first, block))
-                first += block.count(b"\n")
-    expected = []
+def test_lines_of_many_files_are_those_between_line_feeds(contents: list[bytes]) -> None:
+    """Without the end of the last line, and a byte order mark at the start; a file that is damaged is Unreadable."""
+    layout, blocks, expected = Layout("text"), [], []
     for number, content in enumerate(contents):
+        blocks += line_blocks(f"/é %41/{number}.gz", gzip.compress(content), layout)
         parts = content.removeprefix(BOM).split(b"\n")
         whole = parts if parts[-1] else parts[:-1]
-        expected += [(line, f"/%C3%A9%20%2541/{number}", i) for i, line in enumerate(whole)]
-    found = lines_of(blocks)
-    assert list(zip(*(found[name].to_pylist() for name in ("bytes", "source", "position")), strict=True)) == expected
+        expected += [(line, f"/%C3%A9%20%2541/{number}.gz", i, len(line)) for i, line in enumerate(whole)]
+    with pytest.raises(Unreadable, match=r"^/a\.gz is truncated or damaged \(its end is missing\)"):
+        list(line_blocks("/a.gz", gzip.compress(contents[0])[:-1], layout))
+    found = lines_of(blocks, layout.longest) if expected else pa.record_batch({})
+    assert found.schema.names == (["bytes", "source", "position", "size"] if expected else [])
+    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == expected
