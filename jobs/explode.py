@@ -35,10 +35,10 @@ def sum_terms(spark: SparkSession, folder: str) -> None:
     write_cells(sums.mapInArrow(on_workers(spark, "deal_terms"), CELLS), folder, append=True)
 
 
-def join_vocabulary(terms: DataFrame, vocabulary: DataFrame, blocks: DataFrame, model: FeatureModel) -> DataFrame:
+def join_vocabulary(terms: DataFrame, vocabulary: DataFrame, documents: DataFrame, model: FeatureModel) -> DataFrame:
     """The documents of each block (row -1), then their entries by row and index, in columns as write_joined takes them.
 
-    terms: block, row, term, tf. vocabulary: what write_vocabulary wrote. blocks: block, documents, hashes, repeats.
+    terms: block, row, term, tf. vocabulary: what write_vocabulary wrote. documents: block, documents.
     """
     frequent = F.broadcast(vocabulary.where("frequent"))
     of_few = terms.join(frequent, "term")
@@ -50,8 +50,9 @@ def join_vocabulary(terms: DataFrame, vocabulary: DataFrame, blocks: DataFrame, 
     else:
         of_others = others.join(vocabulary.where("NOT frequent"), "term")
     entries = [each.select("block", "row", "index", "tf", "idf") for each in (of_few, of_others)]
-    documents = blocks.withColumn("row", F.lit(-1))
-    whole = documents.unionByName(entries[0].unionByName(entries[1]), allowMissingColumns=True)
+    whole = documents.withColumn("row", F.lit(-1)).unionByName(
+        entries[0].unionByName(entries[1]), allowMissingColumns=True
+    )
     return whole.repartition("block").sortWithinPartitions("block", "row", "index")
 
 

@@ -33,6 +33,7 @@ from jobs.workers import (
     FEATURE_STATS,
     FIRST_TERMS,
     KEPT_STATS,
+    NAMED,
     REPORT_STATS,
     hash_of,
     unpack_counts,
@@ -266,7 +267,8 @@ def write_joined(
     """What write_features does, by a join of the terms in `stage`/count with the vocabulary."""
     write_vocabulary(model, f"{folder}-vocabulary.parquet", FREQUENT)
     vocabulary = read_parquet(spark, f"{folder}-vocabulary.parquet")
-    documents = blocks.select("block", "documents", "hashes", "repeats")
+    columns = blocks.select("block", "documents", "hashes", "repeats")
+    documents = columns.mapInArrow(on_workers(spark, "name_documents"), NAMED)
     rows = join_vocabulary(exploded(spark, f"{stage}/count"), vocabulary, documents, model)
     settings = (model.config.to_json(), model.mean_length, schema, partition_by)
     with rows_per_batch(spark, JOINED_ROWS):

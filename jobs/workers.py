@@ -817,9 +817,22 @@ def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa
         for start, end in itertools.pairwise(starts):
             if documents is not None:
                 yield documents, pa.Table.from_batches(entries).combine_chunks()
-            documents, entries = _with_ids(batch, start), [batch.slice(start + 1, end - start - 1)]
+            documents, entries = from_bytes(batch["documents"][start]), [batch.slice(start + 1, end - start - 1)]
     if documents is not None:
         yield documents, pa.Table.from_batches(entries).combine_chunks()
+
+
+NAMED = "block bigint, documents binary"
+
+
+def name_documents(batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+    """The documents of blocks with their ids.
+
+    Without the lists of repeats: Spark measures a batch at each row, which takes a column of lists quadratic time.
+    """
+    for batch in batches:
+        documents = pa.array([to_bytes(_with_ids(batch, row)) for row in range(batch.num_rows)], pa.binary())
+        yield pa.RecordBatch.from_arrays([batch["block"], documents], ["block", "documents"])
 
 
 def _with_ids(batch: pa.RecordBatch, row: int) -> pa.Table:
