@@ -445,9 +445,9 @@ def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
         if not (salvage and name.endswith(UNPACKED)):
             return fs.head(name, size)
         return decoded_start(name, fs.head(name, size, decompress=False), size)
-    except Damaged:
-        return b""
     except Exception as error:
+        if salvage and isinstance(error, Damaged):
+            return b""
         raise _unreadable(name, reason(error)) from None
 
 

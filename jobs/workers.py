@@ -416,7 +416,7 @@ def count_in_time(
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise TimeoutError if the block takes longer, unless it is in compiled code, which a signal does not end.
+    """Raise TimeoutError if the block takes more CPU time, unless it is in compiled code, which a signal does not end.
 
     Only in the main thread, where signals arrive; None is no limit.
     """
@@ -427,12 +427,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     def late(number: int, frame: object) -> None:
         raise TimeoutError
 
-    handler, timer = signal.signal(signal.SIGALRM, late), signal.setitimer(signal.ITIMER_REAL, seconds)
+    handler, timer = signal.signal(signal.SIGVTALRM, late), signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_VIRTUAL, *timer)
+        signal.signal(signal.SIGVTALRM, handler)
 
 
 def _dealt(held: list[list[TermCounts]], stats: dict[str, int], name: str) -> pa.Table:

@@ -35,6 +35,7 @@ CODE = ("jobs", "models", "udfs")
 JOBS = {"docs/featurize.md": options.parser, "docs/models.md": merge_models.parser}  # and where their options are
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
+OF_SPARK_SUBMIT |= {"--executor-cores", "--driver-java-options"}
 OF_OTHERS = {*OF_SPARK_SUBMIT, "--help", "--additional-suffix"}  # of other commands
 
 
