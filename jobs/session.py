@@ -308,7 +308,8 @@ def python_mistake(text: str) -> str | None:
     """What is wrong with the Python of Spark's workers, by what a failure of Spark says; None if nothing is known."""
     if found := re.search(r'Cannot run program "([^"]*)"', text):
         return f"PYSPARK_PYTHON {found[1]} cannot be started by Spark: name a Python that every node has at this path"
-    if found := re.search(r"org\.apache\.spark.*ModuleNotFoundError: No module named '(\w+)'", text, re.DOTALL):
+    in_worker = r"(?:org\.apache\.spark|the Python worker).*ModuleNotFoundError: No module named '(\w+)'"
+    if found := re.search(in_worker, text, re.DOTALL):
         return (
             f"the Python of Spark's workers has no {found[1]}: install the packages of requirements.in there, or name "
             "another Python with PYSPARK_PYTHON"
