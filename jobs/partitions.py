@@ -126,13 +126,13 @@ def _of_rows(stats: dict[str, int]) -> dict[str, Any]:
     return {**{name: stats[name] for name in SUMS}, "content_hash": hash_of(stats)}
 
 
-def name_run(fs: FileSystem, path: str, manifest: dict[str, Any], column: StructField) -> dict[str, Any]:
+def name_run(fs: FileSystem, path: str, rejects: str, manifest: dict[str, Any], column: StructField) -> dict[str, Any]:
     """Give the run in the output at `path` a name, by which its rejects and partitions are known; its manifest."""
     run = uuid.uuid4().hex[:12]
-    for part in fs.names(f"{path}/_rejects"):
-        if not part.startswith("."):
-            fs.rename(f"{path}/_rejects/{part}", f"{path}/_rejects/{run}-{part}")
-    fs.write_json(f"{path}/_rejects/_{run}.json", {name: manifest[name] for name in OF_RUNS})
+    for part in fs.names(rejects):
+        if not part.startswith((".", "_")):
+            fs.rename(f"{rejects}/{part}", f"{rejects}/{run}-{part}")
+    fs.write_json(f"{rejects}/_{run}.json", {name: manifest[name] for name in OF_RUNS})
     for folder in partitions(fs, path):
         rows = fs.read_json(f"{path}/{folder}/{MANIFEST}")
         fs.write_json(f"{path}/{folder}/{MANIFEST}", {**rows, "run": run})

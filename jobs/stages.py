@@ -208,6 +208,7 @@ def transform(
     if found := output.find("output"):
         return dict(output.fs.read_json(f"{found}/_manifest.json"))
     with output.step("output") as folder:
+        rejects = f"{output.stage}/count/_rejects"
         cells, write = f"{folder}-cells", write_joined if options.engine == "explode" else write_features
         carried = [field for field in corpus.carried if field != column]  # Spark reads its type from folders' names
         schema = features_schema(corpus.id_type, corpus.label, carried)
@@ -227,10 +228,10 @@ def transform(
             move_parquet(output.fs, f"{cells}-report/kind=report", f"{folder}/_hash_report")
         manifest = manifest_of(model, counted, written)
         if column:
-            manifest = name_run(output.fs, folder, manifest, column)
+            manifest = name_run(output.fs, folder, rejects, manifest, column)
         output.fs.write_json(f"{folder}/_manifest.json", manifest)
         output.lease.check()
-        output.fs.rename(f"{output.stage}/count/_rejects", f"{folder}/_rejects")
+        output.fs.rename(rejects, f"{folder}/_rejects")
     return manifest
 
 

@@ -129,7 +129,7 @@ def test_a_failure_puts_all_back_and_the_next_run_mends_what_a_kill_left(
     for name in ("dt=2026-11-29", "dt=2026-11-30", "dt=2026-12-01"):
         (torn / name).mkdir(parents=True)
     target = Target(str(tmp_path / "out"), "--output", True)
-    with pytest.raises(Exception, match=r"_manifest\.json"):  # the new ones have none
+    with target.staged(), pytest.raises(Exception, match=r"_manifest\.json"):  # the new ones have none
         replace_partitions(target, str(torn), found)
     assert snapshot(tmp_path / "out") == good
     assert sorted(path.name for path in torn.iterdir()) == ["dt=2026-11-29", "dt=2026-11-30", "dt=2026-12-01"]
