@@ -98,7 +98,7 @@ READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
     r"|Could not read footer for file: (.+)\. Please ensure"
     r"|(?:Encountered error while reading|Parquet column cannot be converted in) file (\S+)\. (?:Details:|(.*))"
 )
-OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected|No such|URI")  # than by its content
+OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected:|No such|URI")  # than by its content
 
 
 @dataclass(frozen=True)

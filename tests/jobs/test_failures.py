@@ -424,7 +424,7 @@ def test_a_disk_that_gets_full_is_one_line_and_the_rerun_works(place: Path, publ
     assert str(manifest(place / "old_out")) in said  # while it was full
     assert len(told) == 3
     assert "No space left on device" in told[1]
-    assert told[2].endswith("continues after count, finished by an earlier run")
+    assert told[2].endswith("continues after count, fit, finished by an earlier run")
     assert same(disk / "out", place / "out")
     assert same(disk / "model", place / "model")
     assert sorted(path.name for path in disk.iterdir()) == ["model", "out"]

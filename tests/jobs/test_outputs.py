@@ -246,10 +246,11 @@ def test_listing_and_globs_name_whatever_there_is(spark: Any, tmp_path: Path) ->
         (tmp_path / "in" / f"sub {name}").mkdir(parents=True)
         (tmp_path / "in" / f"sub {name}" / name).write_bytes(b"x" * size)
     fs = FileSystem(str(tmp_path))
-    expected = {f"file:{tmp_path}/in/sub {name}/{name}": size for size, name in enumerate(names)}
-    assert dict(fs.files(f"{tmp_path}/in")) == expected
-    assert dict(fs.glob(f"{tmp_path}/in/*/*")) == expected
-    assert sorted(fs.glob(f"{tmp_path}/in/sub {{a,x}}")) == [(f"file:{tmp_path}/in/sub a", None)]
+    files = [tmp_path / "in" / f"sub {name}" / name for name in names]
+    expected = {(f"file:{file}", size, file.stat().st_mtime_ns // 10**6) for size, file in enumerate(files)}
+    assert {*fs.files(f"{tmp_path}/in")} == expected
+    assert {*fs.glob(f"{tmp_path}/in/*/*")} == expected
+    assert [found[:2] for found in fs.glob(f"{tmp_path}/in/sub {{a,x}}")] == [(f"file:{tmp_path}/in/sub a", None)]
     assert fs.glob(f"{tmp_path}/in/x*") == fs.glob(f"{tmp_path}/nosuch") == []
 
 
