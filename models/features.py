@@ -500,13 +500,17 @@ class FeatureModel:
 
     @cached_property
     def content_hash(self) -> str:
-        """Sum of the hashes of all (term, index, df, cf, idf) and of n, as 32 hex digits."""
+        """Sum of the hashes of all (term, index, df, cf, idf), and of n, as 32 hex digits.
+
+        For bm25, whose values depend on it, the number of tokens is added, too, in the upper half.
+        """
         rows = row_hashes(self.terms, self.indices, self.df, self.cf, self.idf.view(np.int64))
-        return f"{(hash_sum(rows) + self.n) % (1 << 128):032x}"
+        tokens = self.n_tokens << 64 if self.config.features == "bm25" else 0
+        return f"{(hash_sum(rows) + self.n + tokens) % (1 << 128):032x}"
 
     @cached_property
     def id(self) -> str:
-        """Content hash of configuration and vocabulary (term, index, df, cf, idf, n): 32 hex digits."""
+        """Content hash of configuration and vocabulary (term, index, df, cf, idf, n; bm25: tokens): 32 hex digits."""
         return hashlib.blake2b(f"{self.config.to_json()}\n{self.content_hash}".encode(), digest_size=16).hexdigest()
 
     def weigh(self, counts: BlockCounts) -> Features:

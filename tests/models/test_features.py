@@ -922,3 +922,14 @@ def test_a_model_gives_the_same_bits_in_a_process_without_spark(tmp_path: Path) 
     parts = (expected.indptr, expected.indices, expected.data)
     terms = model.inverse_transform(expected)[0]
     assert said.stdout.splitlines() == [str(terms), b"".join(part.tobytes() for part in parts).hex()]
+
+
+def test_models_whose_bm25_values_differ_have_different_ids() -> None:
+    config = FeatureConfig(features="bm25", min_df=2)
+    short, long = (["a b", "a b", rest] for rest in ("c", "c d e f g h"))
+    models = [FeatureModel.fit(pa.array(texts), config) for texts in (short, long)]
+    assert models[0].terms == models[1].terms
+    assert models[0].transform(pa.array(["a"])).data != models[1].transform(pa.array(["a"])).data
+    assert models[0].id != models[1].id
+    counts = [FeatureModel.fit(pa.array(texts), FeatureConfig(features="count", min_df=2)) for texts in (short, long)]
+    assert counts[0].id == counts[1].id
