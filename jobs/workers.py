@@ -276,7 +276,6 @@ COUNT_STATS = (
     "blanks",
     "repaired",
     "tokens",
-    "bytes",
     "dealt_terms",
     "unhashed_terms",
 )
@@ -335,7 +334,6 @@ def count(
                     held_terms += len(counted.dictionary.df)
                 counted = hash_counts(counted, settings.hash_size)
             stats["tokens"] += int(counted.lengths.sum())
-            stats["bytes"] += int(pc.sum(pc.binary_length(part["text"])).as_py() or 0)
             number = partition << 32 | blocks.cells
             block = {
                 "block": [number],
