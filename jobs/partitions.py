@@ -22,6 +22,7 @@ from jobs.schemas import check, features_schema
 from jobs.session import Mistake
 from jobs.workers import DEFAULT_PARTITION, MOST_PARTITIONS, PARTITION_STATS, hash_of
 from models.features import FeatureModel
+from models.kept import hex_sum
 
 MANIFEST = "_manifest.json"
 SUMS = ("documents", "tokens", "entries", "empty")  # of a folder's rows
@@ -145,9 +146,9 @@ def whole_manifest(fs: FileSystem, path: str, manifest: dict[str, Any]) -> dict[
     runs = [fs.read_json(f"{path}/_rejects/_{run}.json") for run in {rows["run"] for rows in folders}]
     sums = {name: sum(rows[name] for rows in folders) for name in SUMS}
     sums |= {name: sum(run[name] for run in runs) for name in OF_RUNS}
-    content = sum(int(rows["content_hash"], 16) for rows in folders) % (1 << 128)
+    content = hex_sum(sum(int(rows["content_hash"], 16) for rows in folders))
     records = sums["documents"] + sums["rejects"] + sums["blanks"]
-    return {**manifest, **sums, "records": records, "content_hash": f"{content:032x}"}
+    return {**manifest, **sums, "records": records, "content_hash": content}
 
 
 def replace_partitions(output: Target, new: str, manifest: dict[str, Any]) -> None:

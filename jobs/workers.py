@@ -32,6 +32,7 @@ from models.counts import (
     first_in_order,
     hash_counts,
     merge_counts,
+    sort_counts,
     take_counts,
 )
 from models.features import FeatureConfig, Features, entry_values, weigh
@@ -692,7 +693,7 @@ def write_hash_report(batches: Iterator[pa.RecordBatch], partition: int, size: i
     for _, counts in _shards(batches):
         if not len(counts.df):
             continue
-        counts = take_counts(counts, pc.array_sort_indices(counts.terms.cast(pa.large_binary())).to_numpy())
+        counts = sort_counts(counts)
         index = hash_indices(counts.terms, size)
         order = np.lexsort((-counts.cf, index))  # stable
         counts, index = take_counts(counts, order), index[order]

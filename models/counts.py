@@ -547,10 +547,14 @@ def join_equal_terms(counts: BlockCounts) -> BlockCounts:
     group, first = _group(data, offsets[:-1], np.diff(offsets), slots)
     if len(first) == len(group):
         return counts
-    indptr, ids, tf = renumber(counts.indptr, counts.ids, counts.tf, group.astype(np.int32))
-    df = np.bincount(ids, minlength=len(first)).astype(np.int64)
-    dictionary = TermCounts(counts.dictionary.terms.take(pa.array(first)), df, _add_up(ids, tf, len(first)))
-    return BlockCounts(dictionary, indptr, ids, tf, counts.lengths)
+    return _renamed(counts, group, counts.dictionary.terms.take(pa.array(first)))
+
+
+def _renamed(counts: BlockCounts, numbers: np.ndarray, terms: pa.Array) -> BlockCounts:
+    """The counts over another dictionary: numbers[id] is the place in `terms` of what was id."""
+    indptr, ids, tf = renumber(counts.indptr, counts.ids, counts.tf, numbers.astype(np.int32))
+    df = np.bincount(ids, minlength=len(terms)).astype(np.int64)
+    return BlockCounts(TermCounts(terms, df, _add_up(ids, tf, len(terms))), indptr, ids, tf, counts.lengths)
 
 
 def hash_counts(counts: BlockCounts, size: int) -> BlockCounts:
@@ -559,10 +563,7 @@ def hash_counts(counts: BlockCounts, size: int) -> BlockCounts:
     The dictionary's terms are those of `index_terms`.
     """
     index, numbers = np.unique(hash_indices(counts.dictionary.terms, size), return_inverse=True)
-    indptr, ids, tf = renumber(counts.indptr, counts.ids, counts.tf, numbers.astype(np.int32))
-    df = np.bincount(ids, minlength=len(index)).astype(np.int64)
-    dictionary = TermCounts(index_terms(index), df, _add_up(ids, tf, len(index)))
-    return BlockCounts(dictionary, indptr, ids, tf, counts.lengths)
+    return _renamed(counts, numbers, index_terms(index))
 
 
 def index_terms(index: np.ndarray) -> pa.Array:
