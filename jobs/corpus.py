@@ -98,6 +98,8 @@ READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
     r"|Could not read footer for file: (.+)\. Please ensure"
     r"|(?:Encountered error while reading|Parquet column cannot be converted in) file (\S+)\. (?:Details:|(.*))"
 )
+# Spark 3.5 names no file when the content of a compressed one can't be decoded.
+UNNAMED_FAILURE = re.compile(r"^Caused by: [\w.]+: (.*)\n\s+at org\.apache\.hadoop\.io\.compress\.", re.MULTILINE)
 OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected:|No such|URI")  # than by its content
 
 
@@ -208,7 +210,7 @@ def open_corpus(
     groups: list[Alike] = []
     try:
         if form in TABLES:
-            with reading():
+            with reading(path):
                 groups = _alike(reader, fs, [name for name, size in sized if size], form)
                 fields = all_columns(groups)
                 if keys:
@@ -452,8 +454,8 @@ def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Around what reads the input: a file at which Spark or a worker fails is a Mistake that names it."""
+def reading(source: str) -> Iterator[None]:
+    """Around what reads the input `source`: a file at which Spark or a worker fails is a Mistake that names it."""
     try:
         yield
     except Exception as error:
@@ -463,6 +465,11 @@ def reading() -> Iterator[None]:
         if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
             raise Mistake(told[1]) from None
         found = READ_FAILURE.search(text)
+        if not found and (told := UNNAMED_FAILURE.search(text)):
+            raise Mistake(
+                f"--input {source}: a compressed file is truncated or damaged ({told[1]}): find it with gzip -t or "
+                "bzip2 -t and fetch it again, or keep what is before the damage with --salvage"
+            ) from None
         if not found:
             raise
         path, url, hint = found.groups()[:3] if any(found.groups()[:3]) else found.groups()[3:]

@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> None:
     tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
     with model_staged, tokens_staged, output.staged(key) as stage, no_task_left(spark):
         tell_finished(output, model_target, tokens_target)
-        with progress(spark, "count") as done, reading():
+        with progress(spark, "count") as done, reading(corpus.path):
             counted = count(spark, output, config, corpus, options)
             done["documents"] = counted["documents"]
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
@@ -92,9 +92,9 @@ def main(arguments: list[str]) -> None:
                 model = fit(spark, output, model_target, config, counted, options.keep_counts)
         assert model is not None  # --model or --apply
         if tokens_target:
-            with progress(spark, "tokens", counted["documents"]), reading():
+            with progress(spark, "tokens", counted["documents"]), reading(corpus.path):
                 keep_tokens(spark, output, tokens_target, corpus)
-        with progress(spark, "transform", counted["documents"]), reading():
+        with progress(spark, "transform", counted["documents"]), reading(corpus.path):
             manifest = transform(spark, output, model, corpus, counted, column, options)
         if options.check_ids:
             refuse_repeated_ids(spark, output, corpus)

@@ -350,10 +350,7 @@ def test_an_empty_file_among_others_does_no_harm(spark: Any, tmp_path: Path) -> 
     assert texts(spark, tmp_path / "in") == ["x"]
     write(tmp_path / "pq/a.parquet", small(text="a"))
     write(tmp_path / "pq/0.parquet", b"")
-    if spark.version.startswith("3."):  # does not get over it
-        assert "0.parquet is truncated or damaged (no footer)" in mistake(spark, tmp_path / "pq")
-    else:
-        assert texts(spark, tmp_path / "pq") == ["a"]
+    assert texts(spark, tmp_path / "pq") == ["a"]
 
 
 # JSON Lines and csv.
@@ -543,8 +540,7 @@ def test_a_record_above_the_limit_is_a_reject_with_its_first_64_kb_in_every_form
         write(tmp_path / f"in/a.{'txt' if form == 'text' else form}", content.encode())
     corpus_ = opened(spark, str(tmp_path / "in"), form=form, max_document_bytes=90_000)
     if form != "csv":
-        held = corpus_.raw.toArrow()[0].combine_chunks()
-        assert held.nbytes < 140_000
+        assert sum(batch.nbytes for batch in corpus_.raw.select(corpus_.raw.columns[0])._collect_as_arrow()) < 140_000
     found = parsed(corpus_)
     assert sorted(found.documents["text"].to_pylist()) == ["", "ok"]
     (row,) = found.rejects.to_pylist()
