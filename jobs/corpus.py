@@ -88,6 +88,7 @@ NOT_UTF8 = (
     (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed by bzip2: name it .bz2"),
     (re.compile(rb"\x28\xb5\x2f\xfd"), "is compressed by zstd: name it .zst"),
     (re.compile(rb"PK\x03\x04"), "is a zip: unpack it"),
+    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), "is UTF-32: convert it to UTF-8"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "is UTF-16: convert it to UTF-8"),
 )
 NO_UTF8 = re.compile("[\ud800-\udfff]")  # as Python decodes names of files
@@ -100,6 +101,11 @@ READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
 )
 # Spark 3.5 names no file when the content of a compressed one can't be decoded.
 UNNAMED_FAILURE = re.compile(r"^Caused by: [\w.]+: (.*)\n\s+at org\.apache\.hadoop\.io\.compress\.", re.MULTILINE)
+# Of an expression: data exceptions of the SQL standard, bad patterns, bad JSON.
+WHERE_FAILURE = re.compile(
+    r"\[[A-Z_.]+\] (.*?)\s*SQLSTATE: (?:22\w{3}|42601)"
+    r"|(?:regex\.PatternSyntaxException|JsonParseException|java\.time\.DateTimeException): (.*)"
+)
 OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected:|No such|URI")  # than by its content
 
 
@@ -454,8 +460,11 @@ def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
 
 
 @contextmanager
-def reading(source: str) -> Iterator[None]:
-    """Around what reads the input `source`: a file at which Spark or a worker fails is a Mistake that names it."""
+def reading(source: str, where: str | None = None) -> Iterator[None]:
+    """Around what reads the input `source`, of a table the rows `where` a condition holds.
+
+    A file at which Spark or a worker fails is a Mistake that names it, and so is a condition that fails for a row.
+    """
     try:
         yield
     except Exception as error:
@@ -464,6 +473,8 @@ def reading(source: str) -> Iterator[None]:
             raise Mistake(f"--input {told[1]}") from None
         if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
             raise Mistake(told[1]) from None
+        if where and (told := WHERE_FAILURE.search(text)):
+            raise Mistake(f"--where {where} fails for a row: {told[1] or told[2]}") from None
         found = READ_FAILURE.search(text)
         if not found and (told := UNNAMED_FAILURE.search(text)):
             raise Mistake(

@@ -25,13 +25,14 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupted)
 
 from jobs.corpus import Corpus, find_input, open_corpus, reading
-from jobs.options import check_options, feature_config, parser
+from jobs.options import check_options, feature_config, parser, refuse_character_tokens
 from jobs.outputs import Target, file_system, refuse_overlap, run_key
 from jobs.partitions import (
     adds_partitions,
     partition_column,
     refuse_other_columns,
     refuse_other_output,
+    refuse_other_values,
     replace_partitions,
 )
 from jobs.progress import progress
@@ -64,6 +65,7 @@ def main(arguments: list[str]) -> None:
     refuse_overlap({"--apply": applied.root if applied else None, **own}, found.folders)
     model = load_model(applied) if applied else None
     config = model.config if model else config
+    refuse_character_tokens(options, config)
     adds = refuse_other_output(output, options, model)
     key = run_key(vars(options), config.to_json(), model.id if model else "", found.listing) if found.listing else ""
     spark = spark_session("textmill featurize")
@@ -77,7 +79,7 @@ def main(arguments: list[str]) -> None:
     tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
     with model_staged, tokens_staged, output.staged(key) as stage, no_task_left(spark):
         tell_finished(output, model_target, tokens_target)
-        with progress(spark, "count") as done, reading(corpus.path):
+        with progress(spark, "count") as done, reading(corpus.path, options.where):
             counted = count(spark, output, config, corpus, options)
             done["documents"] = counted["documents"]
         if counted["rejects"] > options.max_rejects * counted["records"] * (1 + 1e-9):  # 29% of 100 are 29
@@ -92,12 +94,14 @@ def main(arguments: list[str]) -> None:
                 model = fit(spark, output, model_target, config, counted, options.keep_counts)
         assert model is not None  # --model or --apply
         if tokens_target:
-            with progress(spark, "tokens", counted["documents"]), reading(corpus.path):
+            with progress(spark, "tokens", counted["documents"]), reading(corpus.path, options.where):
                 keep_tokens(spark, output, tokens_target, corpus)
-        with progress(spark, "transform", counted["documents"]), reading(corpus.path):
+        with progress(spark, "transform", counted["documents"]), reading(corpus.path, options.where):
             manifest = transform(spark, output, model, corpus, counted, column, options)
         if options.check_ids:
             refuse_repeated_ids(spark, output, corpus)
+        if column and adds:
+            refuse_other_values(spark, output, f"{stage}/output", column)
         with uninterrupted():
             if model_target:
                 model_target.swap(f"{model_target.stage}/model")

@@ -14,7 +14,7 @@ if (Path(__file__).resolve().parents[1] / "udfs").is_dir():
 
 from jobs.options import Parser
 from jobs.outputs import FileSystem, Target, file_system, refuse_overlap
-from jobs.session import Mistake, exit_code, mistakes, spark_session, stop_spark
+from jobs.session import Mistake, exit_code, mistakes, reason, spark_session, stop_spark
 from jobs.stages import load_model
 from jobs.summary import merged
 from models.features import FeatureModel
@@ -50,8 +50,12 @@ def main(arguments: list[str]) -> None:
             check(added, subtracted)
         spark_session("textmill merge models")  # also what a cluster waits for
         with target.staged() as stage:
-            for k, (_, fs) in enumerate(folders):
-                fs.download(f"{fs.root}/counts", scratch / str(k))
+            for k, (option, fs) in enumerate(folders):
+                try:
+                    fs.download(f"{fs.root}/counts", scratch / str(k))
+                except Exception as error:  # of Java, such as of a file whose check sum is wrong
+                    place = plain_path(fs.root)
+                    raise Mistake(f"{option} {place}: counts/ is damaged ({reason(error)}): copy it again") from None
             with mistakes():
                 model = FeatureModel.of_kept(added, subtracted, scratch / "counts")
             model.save(scratch / "model")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
@@ -67,14 +68,28 @@ def size(text: str) -> int:
     """A number of bytes, with KB, MB or GB (1024) if wanted; 1 GB at most, since Java's arrays end at 2."""
     match = re.fullmatch(r"(\d+)([KMG]B)?", text)
     bytes = int(match[1]) << {None: 0, "KB": 10, "MB": 20, "GB": 30}[match[2]] if match else -1
-    if not 0 <= bytes <= 1 << 30:
+    if not 1 <= bytes <= 1 << 30:
         raise ValueError
     return bytes
 
 
-# argparse names the function in its error line
-ngram_range.__name__, df_limit.__name__, how_many.__name__ = "MIN,MAX", "number or share", "number or none"
-percentage.__name__, size.__name__ = "percentage from 0% to 100%", "size such as 16MB, up to 1GB"
+def converts(convert: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
+    """What argparse converts an option's value with; its error says what is wanted."""
+
+    def converted(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+
+    return converted
+
+
+MIN_MAX = converts(ngram_range, "a range MIN,MAX such as 1,2")
+DF_LIMIT = converts(df_limit, "a number of documents such as 2, or a share of them with a point such as 0.5")
+HOW_MANY = converts(how_many, "a number of at least 1, or none")
+PERCENTAGE = converts(percentage, "a percentage from 0% to 100%, or a share from 0 to 1")
+SIZE = converts(size, "a size from 1 to 1GB such as 64KB or 16MB")
 
 
 class Parser(argparse.ArgumentParser):
@@ -124,10 +139,10 @@ def parser() -> argparse.ArgumentParser:
     ):
         p.add_argument(f"--{role}", metavar="COLUMN", help=f"the column with {what} (default: {role})")
     p.add_argument(
-        "--max-rejects", type=percentage, default=0.01, metavar="SHARE", help="fail above this (default: 1%%)"
+        "--max-rejects", type=PERCENTAGE, default=0.01, metavar="SHARE", help="fail above this (default: 1%%)"
     )
     p.add_argument(
-        "--max-document-bytes", type=size, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
+        "--max-document-bytes", type=SIZE, default=16 << 20, metavar="SIZE", help="reject above (default: 16MB)"
     )
     p.add_argument(
         "--salvage", action="store_true", help="of a damaged .gz, .bz2 or .zst keep the records before the damage"
@@ -143,7 +158,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--log-json", action="store_true", help="log lines and the summary as JSON objects, one a line")
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
-    f.add_argument("--ngrams", type=ngram_range, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
+    f.add_argument("--ngrams", type=MIN_MAX, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
     f.add_argument(
         "--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)"
     )
@@ -159,9 +174,9 @@ def parser() -> argparse.ArgumentParser:
     f.add_argument(
         "--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line"
     )
-    f.add_argument("--min-df", type=df_limit, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
-    f.add_argument("--max-df", type=df_limit, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
-    f.add_argument("--max-features", type=how_many, metavar="N|none", help="largest vocabulary (default: 1048576)")
+    f.add_argument("--min-df", type=DF_LIMIT, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
+    f.add_argument("--max-df", type=DF_LIMIT, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
+    f.add_argument("--max-features", type=HOW_MANY, metavar="N|none", help="largest vocabulary (default: 1048576)")
     f.add_argument("--hash", type=int, metavar="N", help="no vocabulary: a term's index is its hash, below N")
     f.add_argument(
         "--hash-report", action="store_true", default=None, help="with --hash: write which terms share an index"
@@ -190,6 +205,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise Mistake(f"--apply uses a model as it is: leave out {names}")
     elif not options.model:
         raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
+    if options.user_dict and options.tokenizer != "jieba":
+        raise Mistake("--user-dict is for --tokenizer jieba: choose that, or leave it out")
     if options.hash_report and options.hash is None:
         raise Mistake("--hash-report tells which terms share an index: give --hash N, or leave it out")
     if options.preset:
@@ -200,6 +217,15 @@ def check_options(options: argparse.Namespace) -> None:
         if own:
             names = ", ".join("--" + name.replace("_", "-") for name in own)
             raise Mistake(f"--preset {options.preset} settles {names}: leave out one or the other")
+
+
+def refuse_character_tokens(options: argparse.Namespace, config: FeatureConfig) -> None:
+    """Raise Mistake where --tokens would keep characters, which are no tokens with a place in the text."""
+    if options.tokens and config.text.tokenizer in CHARACTERS:
+        raise Mistake(
+            f"--tokens keeps words and their places, which tokenizer {config.text.tokenizer} has not: leave it out, "
+            "or choose another --tokenizer"
+        )
 
 
 def feature_config(options: argparse.Namespace) -> FeatureConfig:

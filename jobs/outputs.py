@@ -220,6 +220,8 @@ class Target:
         self.place = f"{self.parent}/.{self.name}.stage"
         if self.fs.exists(self.path) and not self.fs.is_dir(self.path):
             raise Mistake(f"{option} {path} is a file: give a folder")
+        if os.path.islink(plain_path(self.path)) and not self.fs.exists(self.path):
+            raise Mistake(f"{option} {path} is a link to what does not exist: remove it, or give another path")
         if os.path.ismount(plain_path(self.path)):
             raise Mistake(f"{option} {path} is a mount point, which can't be renamed: give a folder in it")
         if not self.fs.exists(self.place):  # else a run that was killed may have put there what lies in the target
@@ -250,7 +252,7 @@ class Target:
             if not self.swapped():
                 self._refuse_existing()
             if self._clean():
-                log.info("%s: what an earlier run left unfinished is deleted", self.option)
+                log.info("%s: unfinished work of an earlier run is deleted", self.option)
             self.fs.mkdirs(self.stage)
             keep = False
             yield self.stage
@@ -375,7 +377,9 @@ def literal(path: str) -> str:
 
 
 def read_parquet(spark: SparkSession, folder: str, columns: str | None = None) -> DataFrame:
-    """The Parquet files in a folder, whatever its name; `columns` (DDL) spares a job that looks for them."""
+    """The Parquet files in a folder, whatever its name; with `columns` (DDL) it may be missing: no rows."""
+    if columns and not FileSystem(folder).exists(folder):
+        return spark.createDataFrame([], columns)
     reader = spark.read.schema(columns) if columns else spark.read
     return reader.parquet(literal(folder))
 

@@ -38,10 +38,11 @@ def adds_partitions(options: argparse.Namespace) -> bool:
 def refuse_other_output(output: Target, options: argparse.Namespace, model: FeatureModel | None) -> bool:
     """Whether an output exists to which partitions are added.
 
-    Raises Mistake if it was written without --partition-by, by another column or by another model.
+    Raises Mistake if it was written without --partition-by, by another column or by another model; without a mistake
+    of these also with --overwrite, since that would delete the partitions that the input has no rows for.
     """
     fs, path = output.fs, output.path
-    if not adds_partitions(options) or model is None or not fs.exists(path):
+    if not options.partition_by or model is None or not fs.exists(path):
         return False
     remedy = "give --overwrite to replace all of it, or another path"
     # A run that was killed may have left it aside.
@@ -49,7 +50,15 @@ def refuse_other_output(output: Target, options: argparse.Namespace, model: Feat
     found: dict[str, Any] = next(
         (fs.read_json(f"{at}/{MANIFEST}") for at in places if fs.exists(f"{at}/{MANIFEST}")), {}
     )
-    if str(found.get("partition_by", "")).lower() != options.partition_by.lower():
+    alike = str(found.get("partition_by", "")).lower() == options.partition_by.lower()
+    if options.overwrite:
+        if alike and found["model_id"] == model.id:
+            raise Mistake(
+                f"--overwrite would delete the partitions of --output {options.output} that --input has no rows for: "
+                "leave it out to replace only the others (with another path for --tokens), or delete the output first"
+            )
+        return False
+    if not alike:
         raise Mistake(f"--output {options.output} exists and is not partitioned by {options.partition_by}: {remedy}")
     if found["model_id"] != model.id:
         raise Mistake(
@@ -64,7 +73,10 @@ def partition_column(corpus: Corpus, name: str) -> StructField:
     field = next((field for field in corpus.carried if field.name.lower() == name.lower()), None)
     if field is None:
         there = ", ".join(field.name for field in corpus.carried)[:300] or "none"
-        raise Mistake(f"--partition-by {name} is no column that is carried along from --input: there is {there}")
+        raise Mistake(
+            f"--partition-by {name} is no column that is carried along from --input: there is {there}; folders "
+            f"{name}=… count below --input, so name the folder above them and choose with --where"
+        )
     if not isinstance(field.dataType, (StringType, IntegralType, DateType)) or not re.fullmatch(r"\w+", field.name):
         raise Mistake(
             f"column {field.name} (--partition-by) is {field.dataType.simpleString()}: it must be string, integer or "
@@ -80,6 +92,24 @@ def refuse_other_columns(spark: SparkSession, output: Target, corpus: Corpus, co
         check(read_parquet(spark, output.path).drop(column.name), wanted)
     except ValueError as error:
         raise Mistake(f"--output {output.path} has other columns than --input would give: {error}") from None
+
+
+def refuse_other_values(spark: SparkSession, output: Target, new: str, column: StructField) -> None:
+    """Raise Mistake if Spark reads the partitions in the folder `new` as another type than those of the output.
+
+    Together it would read them as a third, and so change values: 1 and 1.5 are 1.0 and 1.5, 01 and 2 are 1 and 2.
+    """
+    types = []
+    for path in (output.path, new):
+        if {*partitions(output.fs, path)} == {f"{column.name}={DEFAULT_PARTITION}"}:
+            return
+        types.append(read_parquet(spark, path).schema[column.name].dataType)
+    if types[0] != types[1] and not all(isinstance(kind, IntegralType) for kind in types):
+        there, added = (kind.simpleString() for kind in types)
+        raise Mistake(
+            f"column {column.name} (--partition-by): Spark reads its values in --output as {there}, of --input "
+            f"as {added}, and would change them: write values of one kind, or replace the whole output"
+        )
 
 
 def lay_out(spark: SparkSession, fs: FileSystem, source: str, target: str, column: StructField) -> dict[str, int]:

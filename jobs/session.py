@@ -141,6 +141,11 @@ def spark_session(name: str) -> SparkSession:
         for name in ("datetimeRebaseModeInRead", "int96RebaseModeInRead"):  # of old dates: as Spark 4 does
             if spark.conf.get(f"spark.sql.parquet.{name}") == "EXCEPTION":
                 spark.conf.set(f"spark.sql.parquet.{name}", "CORRECTED")
+    else:
+        from pyspark.logger import PySparkLogger
+
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # what they log is raised, too
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(package)
@@ -326,7 +331,8 @@ def failure(error: Exception) -> str:
     causes = [line for line in lines if line.startswith("Caused by:")] or [
         line for line in lines if "Error:" in line or "Exception:" in line
     ]
-    cause = (causes or lines or [type(error).__name__])[-1]
+    of_spark = [line for line in lines if line.startswith("[")][:1]  # its error class, before the query and a caret
+    cause = (causes or of_spark or lines or [type(error).__name__])[-1]
     if "java.lang.OutOfMemoryError" in text:
         cause = "Java ran out of memory: raise --driver-memory (local) or --executor-memory"
     path = os.environ.get("TEXTMILL_LOG")

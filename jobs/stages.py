@@ -51,6 +51,8 @@ SHARD_ROWS = 64  # dealt parts of shards that go to a worker at once
 def load_model(fs: FileSystem, option: str = "--apply") -> FeatureModel:
     """The model in a folder of any file system, its kept counts left there; raises Mistake if it is none."""
     path = plain_path(fs.root)
+    if not fs.exists(fs.root):
+        raise Mistake(f"{option} {path} does not exist: give what --model wrote")
     missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
     if missing:
         raise Mistake(f"{option} {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
@@ -105,8 +107,11 @@ def tell_finished(output: Target, model: Target | None, tokens: Target | None) -
 def reject_reasons(spark: SparkSession, folder: str, most: int = 3) -> str:
     """The most frequent reasons for the rejects in `folder`/count, as one line."""
     rejects = read_parquet(spark, f"{folder}/count/_rejects").where("kind = 'reject'")
-    rows = rejects.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(most).collect()
-    return "; ".join(f"{row['count']} x {row['reason']}" for row in rows)
+    alike = rejects.groupBy(F.regexp_replace("reason", r"\d+", "N")).agg(
+        F.count("reason").alias("number"), F.min("reason").alias("lowest"), F.max("reason").alias("highest")
+    )
+    rows = alike.orderBy(F.desc("number"), "lowest").limit(most).collect()
+    return "; ".join(f"{row.number} x{' such as' * (row.lowest != row.highest)} {row.lowest}" for row in rows)
 
 
 def fit(

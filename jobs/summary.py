@@ -32,7 +32,7 @@ def summary(
     ]
     known = f"{int(manifest['entries']) / documents:,.1f} of them in a document"
     if manifest["empty"]:
-        known += f" ({manifest['empty']:,} documents hold none)"
+        known += f" ({manifest['empty']:,} {'document holds' if manifest['empty'] == 1 else 'documents hold'} none)"
     lines = [
         "",
         f"documents   {documents:,} of {manifest['records']:,} records" + (f" ({', '.join(aside)})" if aside else ""),
@@ -95,7 +95,8 @@ def merged(options: argparse.Namespace, model: FeatureModel) -> str:
 def _submit(name: str | None = None) -> str:
     """How to submit the script that runs, or the one of this name beside it."""
     beside = Path(sys.executable).with_name("spark-submit")
-    submit = "spark-submit" if shutil.which("spark-submit") or not beside.exists() else os.path.relpath(beside)
+    on_path = not beside.exists() or shutil.which("spark-submit") == str(beside)
+    submit = "spark-submit" if on_path else os.path.relpath(beside)
     script = Path(sys.argv[0])
     return f"{submit} {os.path.relpath(script.with_name(name) if name else script)}"
 

@@ -138,8 +138,9 @@ class PartitionFiles:
     open for.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, column: str) -> None:
         self._schema, self._size, self._number = schema, 0, 0
+        self._longest = min(PARTITION_BYTES, (NAME_BYTES - len(column) - 1) // 3)  # a byte may be written %XX
         self._held: dict[str, list[pa.Table]] = {}
         self._stats: dict[str, dict[str, int]] = {}
 
@@ -159,10 +160,10 @@ class PartitionFiles:
             stats["entries"] += int(entries.sum())
             stats["empty"] += int((entries == 0).sum())
             stats |= hash_parts(hash_total(stats) + hash_sum(hashes[at]))
-            if len(value.encode()) > PARTITION_BYTES or "\0" in value:
+            if len(value.encode()) > self._longest or "\0" in value:
                 raise Unreadable(
                     f"holds {value[:40]!r}… in the column of --partition-by: a folder can be named after at most "
-                    f"{PARTITION_BYTES} bytes, without NUL"
+                    f"{self._longest} bytes, without NUL"
                 )
         if len(self._stats) > MOST_PARTITIONS:
             raise Unreadable(
@@ -749,6 +750,7 @@ def record_ids(cell: pa.Scalar, earlier: dict[bytes, int]) -> pa.Array:
 FEATURE_STATS = ("documents", "entries", "empty", *HASH_PARTS)
 PARTITION_STATS = (*FEATURE_STATS, "tokens")
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null and for an empty string
+NAME_BYTES = 255  # of a file or folder
 PARTITION_BYTES = 80  # of a value: escaped, it must fit into a file's name
 MOST_PARTITIONS = 10_000
 HELD_BYTES = 64 << 20  # of rows that are held to be written by partition
@@ -856,7 +858,8 @@ def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str, par
         label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
         hashes = features.hashes(_column(documents, "id"), label)
         if partition_by:
-            files = files or PartitionFiles(whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()}))
+            kept = whole.schema.with_metadata({ROW_SCHEMA_KEY: schema.encode()})
+            files = files or PartitionFiles(kept, partition_by)
             lengths = _column(documents, "__length").to_numpy()
             yield from files.add(whole, _column(documents, partition_by), hashes, lengths)
             continue

@@ -71,7 +71,7 @@ class TextConfig:
                 )
         if (self.tokenizer == "regex") != (self.pattern is not None):
             raise ValueError(
-                f"tokenizer is {self.tokenizer!r} and pattern is {self.pattern!r}:"
+                f"tokenizer {self.tokenizer!r} {'lacks a pattern' if self.pattern is None else 'takes no pattern'}:"
                 " give a pattern with the regex tokenizer and with no other"
             )
         if self.pattern is not None:
@@ -257,8 +257,8 @@ def stop_words(spec: str, config: TextConfig = TextConfig()) -> list[str]:
         entries = _lines(spec, "file of stop words")
     else:
         raise ValueError(
-            f"stop words {spec[:50]!r}: {unknown[0]!r} is no language that stopwordsiso knows and that is no file:"
-            f" choose among {', '.join(sorted(_languages()))} or give the path of a file"
+            f"stop words {spec[:50]!r}: {unknown[0]!r} is neither a file nor a language with stop words:"
+            f" give the path of a file, or choose among {', '.join(sorted(_languages()))}"
         )
     column = pa.array([entry.strip() for entry in entries], pa.string())
     whole = normalize(column, config).to_pylist()

@@ -474,6 +474,8 @@ def test_formats_that_names_do_not_show(spark: Any, tmp_path: Path) -> None:
         ("a.parquet", b"no parquet", "is not a Parquet file"),
         ("a.parquet", b"PAR1, yet no parquet", "is truncated or damaged (no footer)"),
         ("a.txt", "text".encode("utf-16"), "is UTF-16: convert it"),
+        ("a.txt", "\ufefftext".encode("utf-32-le"), "is UTF-32: convert it"),
+        ("a.txt", "\ufefftext".encode("utf-32-be"), "is UTF-32: convert it"),
         ("a.jsonl", b"PK\x03\x04", "is a zip"),
         ("a.orc", b"no orc", "is not an ORC file"),
         ("a.orc", b"ORC, yet no ORC file", "is truncated or damaged (no footer)"),

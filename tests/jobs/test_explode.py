@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 
 from jobs import explode
 from models.features import FeatureModel
-from tests.jobs.test_featurize import EMAILS, featurize, manifest, write_lines
+from tests.jobs.test_featurize import EMAILS, featurize, manifest, one_clear_line, write_lines
 from udfs.text import normalize, tokens
 
 CHINESE = EMAILS.with_name("libreoffice_help_zh.jsonl.gz")
@@ -36,6 +37,30 @@ def test_both_engines_give_the_same_bits(source: Path, options: tuple[object, ..
     given = ("--input", source, "--model", tmp_path / "model", *options)
     expected = run(tmp_path, *given)
     assert run(tmp_path, *given, "--engine", "explode") == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "code"),
+    [
+        ([{"text": "a", "id": None}] * 5, (), 3),
+        ([{"text": "a", "id": None}] * 5, ("--max-rejects", 1), 2),
+        ([{"text": ""}] * 2, (), 2),
+        ([{"text": ""}] * 2, ("--features", "bm25"), 2),
+        ([{"text": ""}] * 2, ("--hash", 4), 2),
+    ],
+)
+def test_both_engines_end_alike_where_there_is_nothing_to_count(
+    lines: list[dict[str, str | None]], options: tuple[object, ...], code: int, tmp_path: Path, capfd: Any
+) -> None:
+    source = write_lines(tmp_path / "in.jsonl", lines)
+    given = ("--input", source, "--output", tmp_path / "out", "--model", tmp_path / "model", *options)
+    said = []
+    for engine in ("kernel", "explode"):
+        capfd.readouterr()
+        assert featurize(*given, "--engine", engine) == code
+        said.append(one_clear_line(capfd.readouterr().err))
+    assert said[0] == said[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_only_frequent_terms_go_to_all_workers_and_no_size_of_that_set_changes_a_bit(

@@ -594,6 +594,14 @@ def test_a_truncated_or_damaged_file_is_named(
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+def test_reasons_that_differ_in_a_number_only_are_told_as_one(tmp_path: Path, capsys: Any) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("".join("x" * size + "\n" for size in (5, 60, 70, 80)))
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", source, *outputs, "--max-document-bytes", 50) == 3
+    assert "(3 x such as 60 bytes of text, above the limit of 50)" in one_clear_line(capsys.readouterr().err)
+
+
 def test_files_whose_columns_have_different_types_are_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -914,6 +922,11 @@ def one_clear_line(stderr: str) -> str:
         ("--max-rejects 101%", "101%"),
         ("--max-rejects nan", "nan"),
         ("--max-document-bytes 16XB", "16XB"),
+        ("--max-document-bytes 0", "'0' is not a size from 1 to 1GB"),
+        ("--max-rejects 2", "'2' is not a percentage from 0% to 100%, or a share from 0 to 1"),
+        ("--max-features 0", "'0' is not a number of at least 1, or none"),
+        ("--user-dict absent", "--user-dict is for --tokenizer jieba"),
+        ("--tokens T --tokenizer char_wb", "--tokens keeps words and their places, which tokenizer char_wb has not"),
         ("--max-document-bytes 1025MB", "1025MB"),
         ("--norm max", "max"),
         ("--idf bm25", "bm25"),
@@ -937,7 +950,7 @@ def one_clear_line(stderr: str) -> str:
         ("--label text", "asked for twice"),
         ("--id TEXT", "asked for twice"),
         ("--apply nosuch://host/model", "--model"),
-        (f"--stop-words {'the,' * 100}and", "'the' is no language"),
+        (f"--stop-words {'the,' * 100}and", "'the' is neither a file nor a language"),
         ("--tokenizer regex --pattern a{99999999999}", "a{99999999999}"),
         ("--apply MODEL", "--model"),
         ("--apply MODEL --keep-counts", "leave out --model, --keep-counts"),

@@ -97,6 +97,8 @@ def place(tmp_path: Path) -> Path:
     shutil.rmtree(tmp_path / "gone/counts")
     shutil.copytree(tmp_path / "day1", tmp_path / "damaged")
     (tmp_path / "damaged/counts/counts.parquet").write_bytes(b"PAR1")
+    shutil.copytree(tmp_path / "day1", tmp_path / "changed")  # beside Hadoop's check sum of it, of the right form
+    (tmp_path / "changed/counts/.counts.parquet.crc").write_bytes(b"crc\0\0\0\2\0\1\2\3\4")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     return tmp_path
@@ -109,7 +111,7 @@ def place(tmp_path: Path) -> Path:
         ("--add @day1", "--output"),
         ("--add --output @out", "--add: expected at least one argument"),
         ("--add @day1 --substract @day2 --output @out", "did you mean --subtract?"),
-        ("--add @day1 @absent --output @out", "--add @absent is not a model folder: it has no folder"),
+        ("--add @day1 @absent --output @out", "--add @absent does not exist"),
         ("--add @day1 @empty --output @out", "--add @empty is not a model folder: it has no config.json"),
         ("--add @day1 --subtract @file --output @out", "--subtract @file is not a model folder"),
         ("--add @day1 nosuch://host/day2 --output @out", "--add nosuch://host/day2"),
@@ -117,6 +119,7 @@ def place(tmp_path: Path) -> Path:
         ("--add @day1 --subtract @gone --output @out", "--subtract @gone has no counts of all its terms"),
         ("--add @day1 @other --output @out", "min-df is 1 in @day1 and 2 in @other: only models of the same settings"),
         ("--add @day1 @day2 @damaged --output @out", "@damaged: counts/ is damaged"),
+        ("--add @day1 @day2 @changed --output @out", "--add @changed: counts/ is damaged"),
         ("--add @day1 --subtract @day2 --output @out", "no documents are left"),
         ("--add @day1 --subtract @day1 @day2 --output @out", "2 more documents are subtracted than added"),
         ("--add @day1 @day1 --subtract @day2 --output @out", ": subtract only models that were added"),

@@ -136,6 +136,12 @@ def test_what_is_finished_is_kept_for_the_same_run_after_a_failure(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_link_to_nothing_is_refused(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Mistake, match="is a link to what does not exist"):
+        Target(str(tmp_path / "out"), "--output", True)
+
+
 @pytest.mark.parametrize(("key", "left"), [("key", 1), ("", 0)])
 def test_what_a_run_with_another_key_or_without_one_left_is_deleted(
     key: str, left: int, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -148,7 +154,7 @@ def test_what_a_run_with_another_key_or_without_one_left_is_deleted(
     seen: list[dict[str, str]] = []
     run(target, "second", "other", meanwhile=lambda: seen.append(tree(tmp_path)))
     assert seen == [{".out.stage/other/new/data": "second"}]
-    assert caplog.messages == ["--output: what an earlier run left unfinished is deleted"] * left
+    assert caplog.messages == ["--output: unfinished work of an earlier run is deleted"] * left
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -109,7 +109,7 @@ def test_only_the_partitions_of_the_input_are_replaced(
     assert spark.read.parquet(str(tmp_path / "out")).count() == 13
     assert spark.read.parquet(str(tmp_path / "out/_rejects")).count() == 1
     # The same as of all rows at once.
-    assert apply(pa.concat_tables([rows, new_day, too_large]), *limits, "--overwrite") == 0
+    assert apply(pa.concat_tables([rows, new_day, too_large]), *limits) == 0
     assert manifest(tmp_path / "out") == found
     # A run whose partitions have all gone takes its rejects with it.
     for _ in range(2):
@@ -174,6 +174,31 @@ def test_text_that_looks_like_numbers_or_dates_is_kept_as_it_was(
     assert {str(row.dt) for row in spark.read.parquet(str(tmp_path / "out")).collect()} == {"2026-11-29", "2026-11-30"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(["1"], ["1.5"]), ([7], ["x"]), (["x"], [7]), ([date(2026, 11, 30)], [20261130])]
+)
+def test_values_that_spark_would_read_otherwise_beside_the_old_ones_are_refused(
+    old: list[Any], new: list[Any], tmp_path: Path, apply: Callable[..., int], capsys: Any
+) -> None:
+    assert apply(documents(old)) == 0
+    before = snapshot(tmp_path / "out")
+    capsys.readouterr()
+    assert apply(documents(new)) == 2
+    assert "(--partition-by): Spark reads its values in --output as" in one_clear_line(capsys.readouterr().err)
+    assert snapshot(tmp_path / "out") == before
+    assert apply(documents([None], pa.array(old).type)) == 0  # null is of any type
+    assert apply(documents(old)) == 0
+
+
+def test_a_value_and_a_column_fit_into_a_name_together(model: Path, tmp_path: Path, capsys: Any) -> None:
+    for length, code in ((71, 0), (72, 2)):
+        rows = documents(["/" * length]).rename_columns(["id", "text", "label", "x" * 40, "n"])
+        source = write_parts(rows, tmp_path / f"in-{length}", 1)
+        given = ("--input", source, "--output", tmp_path / f"out-{length}", "--apply", model)
+        assert featurize(*given, "--partition-by", "x" * 40) == code
+    assert "named after at most 71 bytes" in one_clear_line(capsys.readouterr().err)
+
+
 def test_other_outputs_are_refused_as_they_are(
     model: Path, tmp_path: Path, apply: Callable[..., int], capsys: Any
 ) -> None:
@@ -194,6 +219,7 @@ def test_other_outputs_are_refused_as_they_are(
         ),
         (("--partition-by", "label", "--output", tmp_path / "x"), "--partition-by label is no column"),
         (("--output", tmp_path / "plain"), "is not partitioned by dt"),
+        (("--overwrite",), "would delete the partitions of --output"),
     ):
         assert apply(rows, *options) == 2
         assert told in one_clear_line(capsys.readouterr().err)

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from jobs.tables import wider
 from tests.jobs.test_corpus import in_order, mistake, opened, parsed, small
+from tests.jobs.test_featurize import featurize, one_clear_line
 
 FORMS = ("parquet", "orc")
 
@@ -350,3 +351,42 @@ def test_a_condition_is_one_expression_over_the_columns(
 def test_a_condition_needs_columns(form: str, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"text\n")
     assert f"--where can't be asked of {form}" in mistake(spark, tmp_path / "a.txt", form=form, where="n = 1")
+
+
+@pytest.mark.parametrize("condition", ["dt = '2027-01-01'", "dt is null", "false", "n > 9"])
+def test_a_condition_that_no_row_meets_leaves_no_documents(
+    condition: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for day in ("2026-11-29", "2026-11-30"):
+        put(tmp_path / f"in/dt={day}/a.parquet", small(text="a", n=1))
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    assert featurize("--input", tmp_path / "in", "--where", condition, *outputs) == 2
+    assert "holds no documents: 0 records" in one_clear_line(capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("cast(text as int) = 1", "cannot be cast to"),
+        ("1 / (n - 1) > 0", "Division by zero"),
+        ("element_at(array(1), int(n - 1)) = 1", "index"),
+        ("to_date(text) is null", "date"),
+        ("text rlike concat(text, '(')", "Unclosed group"),
+    ],
+)
+def test_a_condition_that_fails_for_a_row_is_named(
+    condition: str, told: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = put(tmp_path / "a.parquet", small(text="a", n=1))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    if spark.version.startswith("3."):  # gives null unless asked
+        spark.conf.set("spark.sql.ansi.enabled", "true")
+    outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
+    try:
+        assert featurize("--input", source, "--where", condition, *outputs) == 2
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    line = one_clear_line(capsys.readouterr().err)
+    assert line.startswith(f"error: --where {condition} fails for a row: ")
+    assert told in line
