@@ -60,7 +60,7 @@ demo: install  ## features from a small real corpus, in demo/
 	  --model demo/model --overwrite $(ARGS) 2> >(grep --line-buffered -vE '$(START_NOISE)' >&2)
 
 .PHONY: test
-test: install  ## lint, types and every test that needs no cluster (ARGS="-k name" to choose)
+test: install $(if $(shell command -v mvn),cluster-jars)  ## lint, types and all tests but those marked slow (ARGS="-k name" to choose)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -70,6 +70,14 @@ test: install  ## lint, types and every test that needs no cluster (ARGS="-k nam
 test-spark35:  ## the jobs' tests with Spark 3.5, Python 3.11 and Java 17, in .venv-spark35
 	@$(MAKE) install VENV=$(VENV35) LOCKS=requirements-spark35.lock PYTHON=$(or $(PYTHON),python3.11)
 	env -u JAVA_HOME $(VENV35)/bin/pytest tests/jobs $(ARGS)
+
+.PHONY: cluster-jars
+cluster-jars: build/cluster/hadoop/.fetched build/cluster/hive/.fetched  ## fetch Hadoop's and Hive's daemons for the tests (by Maven)
+
+build/cluster/%/.fetched: docker/%.xml
+	@echo "Fetching the jars of docker/$*.xml"
+	@rm -rf $(@D) && mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
 
 .PHONY: data
 data: install  ## fetch the benchmarks' corpora into data/
