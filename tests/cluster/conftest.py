@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.processes import JARS, Cluster, cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """HDFS, YARN and Hive as processes, healthy, of which nothing is left after the tests."""
     if not (JARS / "hive/.fetched").exists():

@@ -199,7 +199,7 @@ def test_only_the_same_command_on_the_same_input_goes_on(
         os.utime(tmp_path / "in.jsonl")
     arguments += {"touch": [], "options": ["--ngrams", "1,2"], "overwrite": ["--overwrite"]}[change]
     assert rerun(arguments, caplog) == told
-    earlier = [line for line in caplog.messages if line.startswith("--output: what an earlier run left")]
+    earlier = [line for line in caplog.messages if line.startswith("--output: unfinished work of an earlier run")]
     assert len(earlier) == 1  # in any case what was not finished
     assert FeatureModel.load(tmp_path / "model").config.ngrams == ((1, 2) if change == "options" else (1, 1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "model", "out"]
