@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE = "textmill.zip"
+INTERRUPTED = "interrupted; the old output is as it was"
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 log = logging.getLogger("textmill")
 WorkerFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -296,12 +297,19 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
     except TooManyRejects as error:
         message, code = str(error), 3
     except KeyboardInterrupt:
-        message, code = "interrupted; the old output is as it was", 130
+        message, code = INTERRUPTED, 130
     except Exception as error:  # whatever Spark or Java raise: the cause in a line, the rest in the log
         mistake = python_mistake(str(error))
         message, code = (mistake, 2) if mistake else (failure(error), 1)
+        if _while_interrupted(error):
+            message, code = INTERRUPTED, 130
     print(error_line(message, code, as_json), file=sys.stderr)
     return code
+
+
+def _while_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C came first: what cleans up after it may find Java not answering."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _while_interrupted(error.__context__))
 
 
 def _not_raised_too(record: logging.LogRecord) -> bool:

@@ -1237,6 +1237,17 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_behind(whole_group: bool, tmp_pat
     wait_until(lambda: not living(job.pid), 10)
 
 
+def test_what_fails_after_ctrl_c_does_not_hide_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def job(_: list[str]) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("Answer from Java side is empty")
+
+    assert session.exit_code(job, []) == 130
+    assert one_clear_line(capsys.readouterr().err) == "error: interrupted; the old output is as it was"
+
+
 def test_the_log_as_json_is_all_that_a_job_says(tmp_path: Path) -> None:
     """Also on a terminal, where there would be live progress: log lines, and the manifest in place of the summary."""
     write_lines(tmp_path / "in/small.jsonl", SMALL)

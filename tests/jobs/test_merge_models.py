@@ -97,8 +97,10 @@ def place(tmp_path: Path) -> Path:
     shutil.rmtree(tmp_path / "gone/counts")
     shutil.copytree(tmp_path / "day1", tmp_path / "damaged")
     (tmp_path / "damaged/counts/counts.parquet").write_bytes(b"PAR1")
-    shutil.copytree(tmp_path / "day1", tmp_path / "changed")  # beside Hadoop's check sum of it, of the right form
-    (tmp_path / "changed/counts/.counts.parquet.crc").write_bytes(b"crc\0\0\0\2\0\1\2\3\4")
+    shutil.copytree(tmp_path / "day1", tmp_path / "changed")  # beside a check sum, as Hadoop writes it, of what it was
+    counts = tmp_path / "changed/counts/counts.parquet"
+    counts.write_bytes(counts.read_bytes()[:-9])
+    counts.with_name(".counts.parquet.crc").write_bytes(b"crc\0\0\0\2\0\1\2\3\4")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     return tmp_path

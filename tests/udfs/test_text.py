@@ -334,7 +334,7 @@ def test_stop_words_of_a_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_language_is_named_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"'xx' is no language.*\ben\b.*\bzh\b"):
+    with pytest.raises(ValueError, match=r"'xx' is neither a file nor a language.*\ben\b.*\bzh\b"):
         stop_words("en,xx")
 
 
