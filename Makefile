@@ -76,7 +76,7 @@ cluster-jars: build/cluster/hadoop/.fetched build/cluster/hive/.fetched  ## fetc
 
 build/cluster/%/.fetched: docker/%.xml
 	@echo "Fetching the jars of docker/$*.xml"
-	@rm -rf $(@D) && mvn --quiet --batch-mode -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	@rm -rf $(@D) && mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
 
 .PHONY: data
