@@ -174,7 +174,7 @@ def test_contestants_write_the_same_features(names: tuple[str, str], tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_check_of_all_contestants_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.featurize", "--check", "--page", str(tmp_path / "page.md")]
     done = subprocess.run(command, cwd=featurize.ROOT, capture_output=True, text=True)
