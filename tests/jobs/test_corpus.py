@@ -98,7 +98,9 @@ def test_names_are_read_literally(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["2026-11-30T10:00.txt", "a:b.jsonl", "a:b.csv", "a:b.parquet"])
-def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path) -> None:
+def test_names_with_a_colon_are_read(name: str, spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    local = spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+    request.addfinalizer(lambda: local.setVerifyChecksum(True))  # which reading such names turns off for all of Java
     contents = {"txt": b"x\n", "jsonl": b'{"text": "x"}\n', "csv": b"text\nx\n", "parquet": small(text="x")}
     path = write(tmp_path / "c:d" / name, contents[name.rpartition(".")[2]])
     for given in (path, path.parent, tmp_path):
