@@ -70,7 +70,6 @@ EXTENSIONS = {
     ".txt": "text",
     ".text": "text",
 }
-FORMATS = ("auto", "parquet", "orc", "jsonl", "csv", "text", "files")
 CODECS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 SAMPLE_BYTES = 1 << 20  # of the largest file
 SMALL_SAMPLE = 1 << 16  # of each of the next largest jsonl files
@@ -295,6 +294,7 @@ def _files(path: str, glob: bool = False) -> tuple[FileSystem, list[str], list[t
     """
     try:
         fs = FileSystem(path)
+        fs.reach()
         local = plain_path(fs.root) != fs.root
         if glob and WILDCARD.search(fs.root):
             matches = fs.glob(fs.root)
@@ -303,6 +303,8 @@ def _files(path: str, glob: bool = False) -> tuple[FileSystem, list[str], list[t
             matches = [(fs.root, None, 0)] if fs.exists(fs.root) else []
         found = [file for match in matches for file in _below(fs, match, local)]
         folder = fs.is_dir(fs.root)
+    except Mistake:
+        raise
     except Exception as error:
         raise Mistake(f"--input {path} cannot be listed: {reason(error)}") from None
     encoding = fs.name_encoding()

@@ -9,11 +9,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from jobs.corpus import FORMATS
 from jobs.session import Mistake, mistakes
 from models.features import FeatureConfig, sklearn_preset
 from udfs.text import CHARACTERS, TextConfig, stop_words, user_words
 
+FORMATS = ("auto", "parquet", "orc", "jsonl", "csv", "text", "files")
 SAME = (  # in FeatureConfig
     "features", "ngrams", "ngram_span", "min_df", "max_df", "sublinear_tf", "idf", "norm", "bm25_k1", "bm25_b",
 )  # fmt: skip
@@ -114,7 +114,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--glob", action="store_true", help="take --input for a pattern: * ? [a-z] {a,b}")
     p.add_argument("--where", metavar="CONDITION", help="of a table, only these rows: a condition in SQL")
-    p.add_argument("--output", required=True, metavar="DIR", help="where the features go")
+    p.add_argument(
+        "--output", required=True, metavar="DIR", help="where the features go: a folder; or table:DATABASE.NAME"
+    )
     p.add_argument("--model", metavar="DIR", help="where the fitted model goes")
     p.add_argument("--apply", metavar="DIR", help="use this model instead of fitting one")
     p.add_argument("--overwrite", action="store_true", help="replace --output, --model and --tokens if they exist")
@@ -158,6 +160,24 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--log-json", action="store_true", help="log lines and the summary as JSON objects, one a line")
     f = p.add_argument_group("features (not with --apply)")
     f.add_argument("--features", choices=("onehot", "count", "tfidf", "bm25"), help="default: tfidf")
+    add_text_options(f)
+    f.add_argument("--min-df", type=DF_LIMIT, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
+    f.add_argument("--max-df", type=DF_LIMIT, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
+    f.add_argument("--max-features", type=HOW_MANY, metavar="N|none", help="largest vocabulary (default: 1048576)")
+    f.add_argument("--hash", type=int, metavar="N", help="no vocabulary: a term's index is its hash, below N")
+    f.add_argument(
+        "--hash-report", action="store_true", default=None, help="with --hash: write which terms share an index"
+    )
+    f.add_argument("--sublinear-tf", action="store_true", default=None, help="1 + ln(tf) for tf")
+    f.add_argument("--idf", choices=("smooth", "plain", "ml"), help="default: smooth")
+    f.add_argument("--norm", choices=("l2", "l1", "none"), help="default: l2 for tfidf, else none")
+    f.add_argument("--bm25-k1", type=float, metavar="K1", help="how soon tf saturates (default: 1.2)")
+    f.add_argument("--bm25-b", type=float, metavar="B", help="how much a document's length counts (default: 0.75)")
+    return p
+
+
+def add_text_options(f: argparse._ArgumentGroup) -> None:
+    """The options that shape terms and their counts, before any is left out."""
     f.add_argument("--ngrams", type=MIN_MAX, metavar="MIN,MAX", help="tokens in a term (default: 1,1)")
     f.add_argument(
         "--ngram-span", choices=("sentence", "document"), help="what n-grams stay within (default: sentence)"
@@ -174,30 +194,15 @@ def parser() -> argparse.ArgumentParser:
     f.add_argument(
         "--stop-words", metavar="LANG|FILE", help="language codes such as en or zh,en, or a file, a word a line"
     )
-    f.add_argument("--min-df", type=DF_LIMIT, metavar="N|SHARE", help="fewest documents a term is in (default: 1)")
-    f.add_argument("--max-df", type=DF_LIMIT, metavar="N|SHARE", help="most documents a term is in (default: 1.0)")
-    f.add_argument("--max-features", type=HOW_MANY, metavar="N|none", help="largest vocabulary (default: 1048576)")
-    f.add_argument("--hash", type=int, metavar="N", help="no vocabulary: a term's index is its hash, below N")
-    f.add_argument(
-        "--hash-report", action="store_true", default=None, help="with --hash: write which terms share an index"
-    )
     f.add_argument("--preset", choices=("sklearn",), help="tokens and n-grams of scikit-learn's vectorizers")
-    f.add_argument("--sublinear-tf", action="store_true", default=None, help="1 + ln(tf) for tf")
-    f.add_argument("--idf", choices=("smooth", "plain", "ml"), help="default: smooth")
-    f.add_argument("--norm", choices=("l2", "l1", "none"), help="default: l2 for tfidf, else none")
-    f.add_argument("--bm25-k1", type=float, metavar="K1", help="how soon tf saturates (default: 1.2)")
-    f.add_argument("--bm25-b", type=float, metavar="B", help="how much a document's length counts (default: 0.75)")
     f.add_argument("--unicode", choices=("NFC", "NFKC"), help="normal form (default: NFC)")
     f.add_argument("--no-lowercase", action="store_true", default=None, help="keep capitals")
     f.add_argument("--strip-accents", action="store_true", default=None, help="of Latin, Greek and Cyrillic letters")
-    return p
 
 
 def check_options(options: argparse.Namespace) -> None:
     """Raise Mistake for options that are empty or exclude each other."""
-    empty = [name for name, value in vars(options).items() if value == ""]
-    if empty:
-        raise Mistake(f"--{empty[0].replace('_', '-')} is empty: give a value, or leave the option out")
+    refuse_empty(options)
     if options.apply:
         fitting = [name for name in ("model", "keep_counts", *FITTING) if getattr(options, name) is not None]
         if fitting:
@@ -205,10 +210,22 @@ def check_options(options: argparse.Namespace) -> None:
             raise Mistake(f"--apply uses a model as it is: leave out {names}")
     elif not options.model:
         raise Mistake("give --model DIR, where the fitted model goes, or --apply DIR, a model to use")
-    if options.user_dict and options.tokenizer != "jieba":
-        raise Mistake("--user-dict is for --tokenizer jieba: choose that, or leave it out")
     if options.hash_report and options.hash is None:
         raise Mistake("--hash-report tells which terms share an index: give --hash N, or leave it out")
+    check_text_options(options)
+
+
+def refuse_empty(options: argparse.Namespace) -> None:
+    """Raise Mistake for an option without a value."""
+    empty = [name for name, value in vars(options).items() if value == ""]
+    if empty:
+        raise Mistake(f"--{empty[0].replace('_', '-')} is empty: give a value, or leave the option out")
+
+
+def check_text_options(options: argparse.Namespace) -> None:
+    """Raise Mistake for options of `add_text_options` that exclude each other."""
+    if options.user_dict and options.tokenizer != "jieba":
+        raise Mistake("--user-dict is for --tokenizer jieba: choose that, or leave it out")
     if options.preset:
         settled = ["pattern", "unicode", "strip_accents", "keep_urls", "emoji", "ngram_span"] + ["tokenizer"] * (
             options.tokenizer not in CHARACTERS

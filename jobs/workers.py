@@ -14,9 +14,9 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -302,7 +302,6 @@ def count(
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
-    block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
     blocks, rejects = CellFile("blocks", BLOCKS, "none"), CellFile("rejects", REJECTS)
     dealt, terms = CellFile("dealt", DEALT, "none"), CellFile("terms", TERMS)
     unhashed = CellFile("unhashed", DEALT, "none")
@@ -310,52 +309,36 @@ def count(
     held_unhashed: list[list[TermCounts]] = []
     held_terms = 0
     stats = dict.fromkeys(COUNT_STATS, 0)
-    slow = 0
-    for raw in records(batches, where):
-        parsed = parse(raw, where)
-        stats["records"] += parsed.records
-        stats["documents"] += parsed.documents.num_rows
-        stats["rejects"] += parsed.rejects.num_rows - parsed.repaired
-        stats["blanks"] += parsed.blanks
-        stats["repaired"] += parsed.repaired
-        if parsed.rejects.num_rows:
-            yield rejects.write(parsed.rejects)
-        for begin, end in slices(parsed.documents, block_bytes):
-            kept, counted, late = count_in_time(settings, parsed, begin, end, SLOW_DOCUMENTS - slow)
-            if late.rejected:
-                slow += late.rejected
-                stats["documents"] -= late.rejected
-                stats["rejects"] += late.rejected
-                yield rejects.write(late.table())
-            part = parsed.documents.take(kept) if late.rejected else parsed.documents.slice(begin, end - begin)
-            if not part.num_rows:
-                continue
-            if settings.hash_size:
-                if hash_report:
-                    held_unhashed.append(deal_by_index(counted.dictionary, settings.hash_size))
-                    held_terms += len(counted.dictionary.df)
-                counted = hash_counts(counted, settings.hash_size)
-            stats["tokens"] += int(counted.lengths.sum())
-            number = partition << 32 | blocks.cells
-            block = {
-                "block": [number],
-                "terms": [None if with_terms else pack(counted.dictionary.terms)],
-                "documents": [to_bytes(_with_counts(part, counted, with_terms))],
-                "hashes": [None if parsed.hashes is None else parsed.hashes[kept].tobytes()],
-                "tokens": [_tokens(part["text"], settings) if with_tokens else None],
-            }
-            yield blocks.write(pa.table(block, BLOCKS))
-            if with_terms:
-                yield terms.write(_terms(number, counted))
-            else:
-                held.append(deal_counts(counted.dictionary, SHARDS))
+    for found in count_blocks(records(batches, where), settings, where, stats):
+        if not isinstance(found, Block):
+            yield rejects.write(found)
+            continue
+        part, hashes, counted = found
+        if settings.hash_size:
+            if hash_report:
+                held_unhashed.append(deal_by_index(counted.dictionary, settings.hash_size))
                 held_terms += len(counted.dictionary.df)
-            if held_terms > HELD_TERMS:
-                if held:
-                    yield dealt.write(_dealt(held, stats, "dealt_terms"))
-                if held_unhashed:
-                    yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
-                held, held_unhashed, held_terms = [], [], 0
+            counted = hash_counts(counted, settings.hash_size)
+        number = partition << 32 | blocks.cells
+        block = {
+            "block": [number],
+            "terms": [None if with_terms else pack(counted.dictionary.terms)],
+            "documents": [to_bytes(_with_counts(part, counted, with_terms))],
+            "hashes": [None if hashes is None else hashes.tobytes()],
+            "tokens": [_tokens(part["text"], settings) if with_tokens else None],
+        }
+        yield blocks.write(pa.table(block, BLOCKS))
+        if with_terms:
+            yield terms.write(_terms(number, counted))
+        else:
+            held.append(deal_counts(counted.dictionary, SHARDS))
+            held_terms += len(counted.dictionary.df)
+        if held_terms > HELD_TERMS:
+            if held:
+                yield dealt.write(_dealt(held, stats, "dealt_terms"))
+            if held_unhashed:
+                yield unhashed.write(_dealt(held_unhashed, stats, "unhashed_terms"))
+            held, held_unhashed, held_terms = [], [], 0
     if held:
         yield dealt.write(_dealt(held, stats, "dealt_terms"))
     if held_unhashed:
@@ -366,6 +349,45 @@ def count(
     yield from blocks.close()
     yield from rejects.close()
     yield from _stats(stats)
+
+
+class Block(NamedTuple):
+    """Documents that were counted together, the hashes of their records where these have no id, and their terms."""
+
+    documents: pa.Table
+    hashes: np.ndarray | None
+    counts: BlockCounts
+
+
+def count_blocks(
+    tables: Iterable[pa.Table], settings: FeatureConfig, layout: Layout, stats: dict[str, int]
+) -> Iterator[pa.Table | Block]:
+    """Parse raw records and count their documents, in blocks of about BLOCK_BYTES of text: REJECTS, and blocks.
+
+    Terms are not hashed yet. Records, documents, rejects, blanks, repaired and tokens are added to `stats`.
+    """
+    block_bytes = BLOCK_BYTES // (4 if settings.text.tokenizer in CHARACTERS else 1)  # each is a token
+    slow = 0
+    for raw in tables:
+        parsed = parse(raw, layout)
+        stats["records"] += parsed.records
+        stats["documents"] += parsed.documents.num_rows
+        stats["rejects"] += parsed.rejects.num_rows - parsed.repaired
+        stats["blanks"] += parsed.blanks
+        stats["repaired"] += parsed.repaired
+        if parsed.rejects.num_rows:
+            yield parsed.rejects
+        for begin, end in slices(parsed.documents, block_bytes):
+            kept, counted, late = count_in_time(settings, parsed, begin, end, SLOW_DOCUMENTS - slow)
+            if late.rejected:
+                slow += late.rejected
+                stats["documents"] -= late.rejected
+                stats["rejects"] += late.rejected
+                yield late.table()
+            part = parsed.documents.take(kept) if late.rejected else parsed.documents.slice(begin, end - begin)
+            if part.num_rows:
+                stats["tokens"] += int(counted.lengths.sum())
+                yield Block(part, None if parsed.hashes is None else parsed.hashes[kept], counted)
 
 
 def deal_terms(batches: Iterator[pa.RecordBatch], partition: int) -> Cells:

@@ -661,18 +661,23 @@ class Lines(NamedTuple):
 
 
 def line_blocks(path: str, content: bytes | memoryview, layout: Layout) -> Iterator[Lines]:
-    """All lines of a file, by pieces; a byte order mark at the start is gone.
+    """All lines of a file, by pieces; a byte order mark at the start is gone. See `cut_lines`."""
+    yield from cut_lines(path, decompressed(path, content), layout, BOM)
+
+
+def cut_lines(path: str, pieces: Iterable[bytes], layout: Layout, mark: bytes = b"") -> Iterator[Lines]:
+    """The lines of what comes in pieces, without `mark` at the start.
 
     Of a line that goes on for more than `layout.longest` bytes the first and those of its last piece are left. Damage
     is Unreadable, or, if the file is to be salvaged, ends the last line, which may be empty.
     """
     begun, size, first, damage = bytearray(), 0, 0, None  # begun: the line that is not ended yet; size: its bytes
     try:
-        for piece in decompressed(path, content):
+        for piece in pieces:
             cut = piece.rfind(b"\n") + 1
             if cut:
                 text = bytes(begun) + piece[:cut]
-                yield Lines(path, first, text if first else text.removeprefix(BOM), size - len(begun))
+                yield Lines(path, first, text if first else text.removeprefix(mark), size - len(begun))
                 first += text.count(b"\n")
                 begun, size = bytearray(), 0
             begun += piece[cut:]
@@ -681,7 +686,7 @@ def line_blocks(path: str, content: bytes | memoryview, layout: Layout) -> Itera
                 del begun[KEPT_BYTES + len(BOM) :]
     except Damaged as error:
         damage = _damaged(path, error, layout.salvage)
-    text = bytes(begun) if first else bytes(begun).removeprefix(BOM)
+    text = bytes(begun) if first else bytes(begun).removeprefix(mark)
     if text or damage is not None:
         yield Lines(path, first, text + b"\n", size - len(begun), damage)
 
