@@ -24,11 +24,11 @@ def interrupted(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupted)
 
+from jobs.catalog import TableTarget, open_output
 from jobs.corpus import Corpus, find_input, open_corpus, reading
 from jobs.options import check_options, feature_config, parser, refuse_character_tokens
 from jobs.outputs import Target, file_system, refuse_overlap, run_key
 from jobs.partitions import (
-    adds_partitions,
     partition_column,
     refuse_other_columns,
     refuse_other_output,
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     check_options(options)
     config = feature_config(options)
-    output = Target(options.output, "--output", options.overwrite or adds_partitions(options))
+    output = open_output(options)
     model_target = Target(options.model, "--model", options.overwrite) if options.model else None
     tokens_target = Target(options.tokens, "--tokens", options.overwrite) if options.tokens else None
     found = find_input(options.input, options.format, options.glob, options.where, options.salvage)
@@ -74,6 +74,8 @@ def main(arguments: list[str]) -> None:
     column = partition_column(corpus, options.partition_by) if options.partition_by else None
     if column and adds:
         refuse_other_columns(spark, output, corpus, column)
+    if isinstance(output, TableTarget):
+        output.expect(corpus, column, options, model)
 
     model_staged = model_target.staged(key) if model_target else nullcontext("")
     tokens_staged = tokens_target.staged(key) if tokens_target else nullcontext("")
@@ -111,7 +113,7 @@ def main(arguments: list[str]) -> None:
                 replace_partitions(output, f"{stage}/output", manifest)
             else:
                 output.swap(f"{stage}/output")
-    print(json.dumps(manifest) if options.log_json else summary(spark, output.path, options, model, manifest))
+    print(json.dumps(manifest) if options.log_json else summary(spark, output.rows, options, model, manifest))
 
 
 def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import threading
 import time
@@ -42,7 +43,7 @@ class Lease:
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         me = {"host": socket.gethostname(), "pid": os.getpid(), "start": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         for _ in range(ATTEMPTS):
-            fs.write_json(self._path, {**me, "machine": _machine(), "ticks": _ticks(os.getpid())})
+            fs.write_json(self._path, {**me, "machine": _machine(), "ticks": _ticks(os.getpid()), "yarn": _attempt()})
             holder = self._other()
             if holder is None:
                 self._renewer.start()
@@ -126,7 +127,16 @@ def _ticks(pid: int) -> int | None:
     return None if state == "Z" else int(fields[18])
 
 
+def _attempt() -> list[str]:
+    """In YARN's cluster mode the application and the attempt that this driver is; otherwise nothing."""
+    container = re.match(r"container_(?:e\d+_)?(\d+_\d+)_(\d+)_", os.environ.get("CONTAINER_ID", ""))
+    return list(container.groups()) if container else []
+
+
 def _gone(holder: dict[str, object]) -> bool:
-    """Whether a holder was a process of this machine, and is no more."""
+    """Whether a holder was a process of this machine, and is no more, or an earlier attempt of this application."""
+    theirs, ours = holder.get("yarn") or [], _attempt()
+    if isinstance(theirs, list) and theirs[:1] == ours[:1] != [] and theirs < ours:
+        return True  # YARN makes a new attempt when it has given up the one before
     here = bool(holder) and holder["machine"] == _machine() != ""
     return here and _ticks(int(str(holder["pid"]))) != holder["ticks"]

@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +19,15 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.access import keep_access
 from jobs.lease import PREFIX, Lease
 from jobs.package import digest
 from jobs.session import ROOT, Mistake, TooManyRejects, hadoop, log, reason
 from jobs.workers import MAGIC
 from udfs.records import ZSTD_BLOCK, decoded_start, plain_path
 
+# Schemes of stores where a folder is renamed by copying one file after the other.
+OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "swift", "wasb", "wasbs"}
 LISTED = 10_000  # as many files Java names in one answer
 STATUS = re.compile(
     r"Status\{path=(.*?); isDirectory=(?:true|false)(?:; length=(\d+);[^{}]*?)?; modification_time=(\d+);", re.DOTALL
@@ -39,10 +43,14 @@ class FileSystem:
             raise Mistake(f"{path} has a colon, so that it is taken for a URI: give the whole path, from / on")
         raw = self.path(path)
         self._fs: Any = raw.getFileSystem(configuration)
-        self.root = self._fs.makeQualified(raw).toString()
+        self.root = self.qualified(path)
 
     def path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def qualified(self, path: str) -> str:
+        """The path with scheme and host."""
+        return str(self._fs.makeQualified(self.path(path)).toString())
 
     def exists(self, path: str) -> bool:
         return bool(self._fs.exists(self.path(path)))
@@ -112,6 +120,15 @@ class FileSystem:
                     size = None if one.isDirectory() else one.getLen()
                     yield one.getPath().toString(), size, one.getModificationTime()
 
+    @property
+    def java(self) -> Any:
+        """Hadoop's own object."""
+        return self._fs
+
+    def status(self, path: str) -> Any:
+        """Hadoop's FileStatus."""
+        return self._fs.getFileStatus(self.path(path))
+
     def modified(self, path: str) -> int:
         """When a file or folder was modified, in ms, by the clock of the file system; a rename leaves it as it is."""
         return int(self._fs.getFileStatus(self.path(path)).getModificationTime())
@@ -143,15 +160,38 @@ class FileSystem:
         """The encoding in which Java opens local names."""
         return str(self._jvm.java.lang.System.getProperty("sun.jnu.encoding"))
 
+    def reach(self, patience: float = 60) -> None:
+        """Ask HDFS once whether it is there, and wait while it is in safe mode; raises Mistake if that takes longer."""
+        uri = self._fs.getUri()
+        if uri.getScheme() != "hdfs":
+            return
+        _, configuration = hadoop()
+        once = self._jvm.org.apache.hadoop.conf.Configuration(configuration)
+        once.set("dfs.client.retry.policy.enabled", "false")
+        asked = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, once)
+        end = time.monotonic() + patience
+        try:
+            if asked.isInSafeMode():
+                log.warning("%s is in safe mode: waiting for up to %d s until it has found its blocks", uri, patience)
+            while asked.isInSafeMode():
+                if time.monotonic() > end:
+                    raise Mistake(
+                        f"{uri} is in safe mode for more than {patience:.0f} s: wait until it has found its blocks "
+                        "(hdfs dfsadmin -safemode wait), then run the job again"
+                    )
+                time.sleep(1)
+        finally:
+            asked.close()
+
     def read_unchecked(self) -> None:
         """Let this JVM read local files without the checksums that may lie beside them."""
         self._fs.setVerifyChecksum(False)
 
     def upload(self, local: Path, target: str) -> None:
-        self._fs.copyFromLocalFile(False, True, self.path(local.as_uri()), self.path(target))
+        self._fs.copyFromLocalFile(False, True, self.path(f"file:{local}"), self.path(target))
 
     def download(self, source: str, local: Path) -> None:
-        self._fs.copyToLocalFile(False, self.path(source), self.path(local.as_uri()), True)
+        self._fs.copyToLocalFile(False, self.path(source), self.path(f"file:{local}"), True)
 
     def write(self, path: str, data: bytes) -> None:
         stream = self._fs.create(self.path(path), True)
@@ -195,6 +235,7 @@ def file_system(path: str, option: str) -> FileSystem:
     """The file system behind an option's path; raises Mistake if there is none or it can't be reached."""
     try:
         fs = FileSystem(path)
+        fs.reach()
         fs.exists(fs.root)
     except Mistake:
         raise
@@ -206,14 +247,21 @@ def file_system(path: str, option: str) -> FileSystem:
 class Target:
     """One output folder: what lies there, a stage beside it that outlives a killed run, and the swap.
 
-    Of all runs with the same target, one at a time holds the lease on the stage.
+    Of all runs with the same target, one at a time holds the lease on the stage. rows: the folder of the result.
     """
 
-    def __init__(self, path: str, option: str, overwrite: bool) -> None:
-        """Raises Mistake if the folder exists and may not be replaced, is a file, or its parent can't be written."""
-        self.option, self.given, self.overwrite = option, path, overwrite
+    catalogued = False  # whether a catalog knows the partitions, or only their folders' names tell them
+
+    def __init__(self, path: str, option: str, overwrite: bool, given: str = "") -> None:
+        """Raises Mistake if the folder exists and may not be replaced, is a file, or its parent can't be written.
+
+        given: what the user gave, if that is not the path.
+        """
+        self.option, self.given, self.overwrite = option, given or path, overwrite
+        _refuse_object_store(option, path)
         self.fs = file_system(path, option)
-        self.path = self.fs.root.rstrip("/")
+        self.path = self.rows = self.fs.root.rstrip("/")
+        _refuse_object_store(option, self.path)
         self.parent, self.name = posixpath.split(self.path)
         if not self.name or not self.parent:
             raise Mistake(f"{option} {path} is no folder of its own: give a path below it")
@@ -276,8 +324,9 @@ class Target:
     def find(self, name: str) -> str | None:
         """Where the finished step `name` is: in the stage, or in the target's place already; None if nowhere."""
         staged = f"{self.stage}/{name}"
-        if self.fs.exists(staged):
-            return staged
+        return staged if self.fs.exists(staged) else self._in_place(name)
+
+    def _in_place(self, name: str) -> str | None:
         return self.path if self.swapped() == name else None
 
     def swapped(self) -> str | None:
@@ -298,6 +347,7 @@ class Target:
         old = f"{self.parent}/.{self.name}.old-{self.lease.run}"
         replaces = self.fs.exists(self.path)
         if replaces:
+            keep_access(self.fs, self.path, folder, self.option)
             self.fs.rename(self.path, old)
         try:
             self.fs.rename(folder, self.path)
@@ -315,7 +365,7 @@ class Target:
     def _restore(self) -> None:
         """What runs that were killed in a swap left: the old one goes back if the new one is not there, else away."""
         old = re.compile(rf"\.{re.escape(self.name)}\.old-[0-9a-f]{{12}}")
-        for name in filter(old.fullmatch, self.fs.names(self.parent)):
+        for name in filter(old.fullmatch, self.fs.names(f"{self.parent}/")):
             if self.fs.exists(self.path):
                 self._discard(f"{self.parent}/{name}")
             else:
@@ -352,6 +402,14 @@ class Target:
     def _delete_empty(self, folders: list[str]) -> None:
         for folder in folders:
             self.fs.delete_empty(folder)
+
+
+def _refuse_object_store(option: str, path: str) -> None:
+    if path.split(":")[0] in OBJECT_STORES:
+        raise Mistake(
+            f"{option} {path} is in an object store, where a folder can't be put in place at once: write to HDFS or a "
+            "disk, then copy it, _manifest.json last"
+        )
 
 
 def run_key(options: dict[str, object], *parts: str) -> str:

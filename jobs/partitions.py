@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegralType, StringType, StructField
 
+from jobs.access import keep_access
 from jobs.corpus import Corpus
 from jobs.outputs import FileSystem, Target, read_parquet
 from jobs.schemas import check, features_schema
@@ -42,7 +43,7 @@ def refuse_other_output(output: Target, options: argparse.Namespace, model: Feat
     of these also with --overwrite, since that would delete the partitions that the input has no rows for.
     """
     fs, path = output.fs, output.path
-    if not options.partition_by or model is None or not fs.exists(path):
+    if not options.partition_by or model is None or output.catalogued or not fs.exists(path):
         return False
     remedy = "give --overwrite to replace all of it, or another path"
     # A run that was killed may have left it aside.
@@ -112,10 +113,13 @@ def refuse_other_values(spark: SparkSession, output: Target, new: str, column: S
         )
 
 
-def lay_out(spark: SparkSession, fs: FileSystem, source: str, target: str, column: StructField) -> dict[str, int]:
+def lay_out(
+    spark: SparkSession, fs: FileSystem, source: str, target: str, column: StructField, catalogued: bool
+) -> dict[str, int]:
     """Move the files in the cells of `source` into folders COLUMN=VALUE, each with a manifest; the sums of their stats.
 
-    Raises Mistake where Spark would not read a value back as it was, or where there are too many.
+    Raises Mistake where there are too many, or where Spark would not read a value back from a folder's name as it was,
+    unless a catalog tells it the values.
     """
     fs.mkdirs(target)
     for kind in [name for name in fs.names(source) if re.match(r"kind=\d", name)]:
@@ -131,19 +135,21 @@ def lay_out(spark: SparkSession, fs: FileSystem, source: str, target: str, colum
     stats = {row.value: row.asDict() for row in sums}
     if len(stats) > MOST_PARTITIONS:
         raise Mistake(f"column {column.name} (--partition-by) has {len(stats)} values, above {MOST_PARTITIONS}")
-    back = read_parquet(spark, target).select(F.col(column.name).cast("string")).distinct().collect()
-    changed = sorted(stats.keys() - {"" if row[0] is None else row[0] for row in back})
-    if changed:
-        raise Mistake(
-            f"column {column.name} (--partition-by) has values such as {changed[0]!r}, which Spark reads back from a "
-            "folder's name as another number or date: write them otherwise in the input"
-        )
+    if not catalogued:
+        back = read_parquet(spark, target).select(F.col(column.name).cast("string")).distinct().collect()
+        changed = sorted(stats.keys() - {"" if row[0] is None else row[0] for row in back})
+        if changed:
+            raise Mistake(
+                f"column {column.name} (--partition-by) has values such as {changed[0]!r}, which Spark reads back from "
+                "a folder's name as another number or date: write them otherwise in the input"
+            )
     for folder in partitions(fs, target):
-        fs.write_json(f"{target}/{folder}/{MANIFEST}", _of_rows(stats[_value(folder)]))
+        fs.write_json(f"{target}/{folder}/{MANIFEST}", _of_rows(stats[value_of(folder)]))
     return {name: sum(each[name] for each in stats.values()) for name in PARTITION_STATS}
 
 
-def _value(folder: str) -> str:
+def value_of(folder: str) -> str:
+    """The value in a folder's name; the empty string for null."""
     value = folder.partition("=")[2]
     return "" if value == DEFAULT_PARTITION else unquote(value)
 
@@ -198,19 +204,25 @@ def replace_partitions(output: Target, new: str, manifest: dict[str, Any]) -> No
 
     try:
         fs.mkdirs(aside)
+        if fs.exists(f"{new}/_rejects"):
+            keep_access(fs, f"{path}/_rejects", f"{new}/_rejects", output.option)
         for name in fs.names(f"{new}/_rejects"):
             move(f"{new}/_rejects/{name}", f"{path}/_rejects/{name}")
         for name in partitions(fs, new):
             if fs.exists(f"{path}/{name}"):
+                keep_access(fs, f"{path}/{name}", f"{new}/{name}", output.option)
                 move(f"{path}/{name}", f"{aside}/{name}")
+            else:
+                keep_access(fs, path, f"{new}/{name}", output.option)
             move(f"{new}/{name}", f"{path}/{name}")
+        fs.write_json(f"{path}/.{MANIFEST}", whole_manifest(fs, path, manifest))  # hidden until it may be seen
+        keep_access(fs, f"{path}/{MANIFEST}", f"{path}/.{MANIFEST}", output.option)
         move(f"{path}/{MANIFEST}", f"{aside}/{MANIFEST}")
-        fs.write_json(f"{path}/{MANIFEST}", whole_manifest(fs, path, manifest))
+        move(f"{path}/.{MANIFEST}", f"{path}/{MANIFEST}")
     except BaseException:
-        if fs.exists(f"{aside}/{MANIFEST}"):
-            fs.delete(f"{path}/{MANIFEST}")
         for source, target in reversed(moved):
             fs.rename(target, source)
+        fs.delete(f"{path}/.{MANIFEST}")
         fs.delete(aside)
         raise
     _forget_runs(fs, path)

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 ARCHIVE = "textmill.zip"
 INTERRUPTED = "interrupted; the old output is as it was"
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# A name node that starts anew, or is in safe mode, is asked again for two minutes.
+PATIENCE = {
+    "spark.hadoop.dfs.client.retry.policy.enabled": "true",
+    "spark.hadoop.dfs.client.retry.policy.spec": "2000,5,10000,11",
+}
 log = logging.getLogger("textmill")
 WorkerFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -118,7 +123,15 @@ def hadoop() -> tuple[Any, Any]:
     except PySparkRuntimeError as error:
         raise Mistake(f"Spark did not start ({error}): is Java 17 or newer found? `make install` brings one") from None
     jvm: Any = SparkContext._jvm
-    return jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(SparkConf()._jconf)
+    conf = SparkConf()
+    for name, value in PATIENCE.items():
+        conf.setIfMissing(name, value)
+    return jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf._jconf)
+
+
+def in_cluster_mode() -> bool:
+    """Whether the driver runs in YARN's application master, so that no one sees what it prints."""
+    return "SPARK_YARN_STAGING_DIR" in os.environ
 
 
 def spark_session(name: str) -> SparkSession:
@@ -128,8 +141,9 @@ def spark_session(name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    if not SparkConf().contains("spark.log.level"):
-        builder = builder.config("spark.log.level", "WARN")
+    for setting, value in {"spark.log.level": "WARN", **PATIENCE}.items():
+        if not SparkConf().contains(setting):
+            builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     log_to_file(spark)
     interrupt_in_python(spark)
@@ -214,7 +228,7 @@ def log_to_file(spark: SparkSession) -> None:
     location = str(
         jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource()
     )
-    if "org/apache/spark/log4j2-defaults.properties" not in location:
+    if "org/apache/spark/log4j2-defaults.properties" not in location or in_cluster_mode():
         return  # the user's or the cluster's own configuration
     folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))
     path = folder / f"spark-{os.getpid()}.log"
@@ -303,8 +317,32 @@ def exit_code(job: Callable[[list[str]], None], arguments: list[str]) -> int:
         message, code = (mistake, 2) if mistake else (failure(error), 1)
         if _while_interrupted(error):
             message, code = INTERRUPTED, 130
-    print(error_line(message, code, as_json), file=sys.stderr)
+    line = error_line(message, code, as_json)
+    print(line, file=sys.stderr)
+    with suppress(Exception):
+        if in_cluster_mode():
+            tell_yarn(line, code)
     return code
+
+
+def tell_yarn(line: str, code: int, patience: float = 60) -> None:
+    """Make a failed job's line YARN's diagnostics; of a mistake also its last word, since a second attempt is in vain.
+
+    The application master is Spark's: it says `exited with status 2` if nothing else was said before it ends.
+    """
+    jvm: Any = spark_session("textmill").sparkContext._jvm  # which is when YARN comes to know the application
+    status = jvm.org.apache.hadoop.yarn.api.records.FinalApplicationStatus.FAILED
+    yarn, private = jvm.org.apache.spark.deploy.yarn, "org$apache$spark$deploy$yarn$ApplicationMaster$$master"
+    master = getattr(getattr(getattr(yarn, "ApplicationMaster$"), "MODULE$"), private)()
+    registered = master.getClass().getDeclaredField("registered")
+    registered.setAccessible(True)
+    deadline = time.monotonic() + patience
+    while not registered.get(master) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if code in (2, 3):
+        master.unregister(status, line)
+    else:
+        master.finish(status, code, line)
 
 
 def _while_interrupted(error: BaseException | None) -> bool:
@@ -343,6 +381,9 @@ def failure(error: Exception) -> str:
     cause = (causes or of_spark or lines or [type(error).__name__])[-1]
     if "java.lang.OutOfMemoryError" in text:
         cause = "Java ran out of memory: raise --driver-memory (local) or --executor-memory"
+    if in_cluster_mode():
+        traceback.print_exception(error)
+        return f"{type(error).__name__}: {cause[:400]} (everything in `yarn logs -applicationId`)"
     path = os.environ.get("TEXTMILL_LOG")
     if path is None:
         folder = package.private_folder() or Path(tempfile.mkdtemp(prefix="textmill-"))

@@ -24,7 +24,7 @@ from jobs.explode import FREQUENT, exploded, join_vocabulary, sum_terms, write_v
 from jobs.outputs import FileSystem, Target, add_up, move_parquet, read_parquet, write_cells
 from jobs.partitions import lay_out, name_run
 from jobs.schemas import check, features_schema, tokens_schema
-from jobs.session import Mistake, app_folder, log, mistakes, on_workers, rows_per_batch, ship
+from jobs.session import Mistake, app_folder, log, mistakes, on_workers, reason, rows_per_batch, ship
 from jobs.workers import (
     BLOCK_COLUMNS,
     CELLS,
@@ -53,7 +53,10 @@ def load_model(fs: FileSystem, option: str = "--apply") -> FeatureModel:
     path = plain_path(fs.root)
     if not fs.exists(fs.root):
         raise Mistake(f"{option} {path} does not exist: give what --model wrote")
-    missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
+    try:
+        missing = sorted({*MODEL_FILES} - {*fs.names(fs.root)}) if fs.is_dir(fs.root) else ["folder"]
+    except Exception as error:  # of Java: no permission
+        raise Mistake(f"{option} {path} can't be read: {reason(error)}") from None
     if missing:
         raise Mistake(f"{option} {path} is not a model folder: it has no {missing[0]}; give what --model wrote")
     with tempfile.TemporaryDirectory() as scratch:
@@ -220,7 +223,7 @@ def transform(
         blocks = _blocks(spark, output.stage, corpus)
         write(spark, blocks, output.stage, cells, model, schema.json(), column.name if column else "")
         if column:
-            written = lay_out(spark, output.fs, cells, folder, column)
+            written = lay_out(spark, output.fs, cells, folder, column, output.catalogued)
         else:
             written = add_up(spark, cells, FEATURE_STATS)
             move_parquet(output.fs, f"{cells}/kind=features", folder)

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from scipy.sparse import csr_matrix
 
 from jobs.outputs import read_parquet
+from jobs.tables import PREFIX
 from models.features import FeatureModel
+from udfs.records import plain_path
 
 SAMPLE = 10_000  # documents from which the top terms are
 LABELS = 20  # as many, the most frequent ones, are shown
@@ -57,16 +59,19 @@ def summary(
             *(f"  {label:{width}}  {', '.join(terms)}" for label, terms in top.items()),
         ]
     where = options.model or options.apply
+    is_table = options.output.startswith(PREFIX)
+    folder = plain_path(path) if is_table else options.output
+    rows = f"table({options.output.removeprefix(PREFIX)!r})" if is_table else f"read.parquet({options.output!r})"
     lines += ["", f"features    {options.output}", f"model       {where} (id {model.id})"]
     if "hashed_terms" in manifest:
-        lines.append(f"report      {options.output}/_hash_report")
+        lines.append(f"report      {folder}/_hash_report")
     if manifest["rejects"] or manifest["repaired"]:
-        lines.append(f"set aside   {options.output}/_rejects")
+        lines.append(f"set aside   {folder}/_rejects")
     lines += [
         "",
         "next",
         f"  features of new text    {_submit()} --input NEW --output NEW_FEATURES --apply {where}",
-        f"  the rows in PySpark     spark.read.parquet({options.output!r})",
+        f"  the rows in PySpark     spark.{rows}",
         f"  in Python, no Spark     models.features.FeatureModel.load({where!r}).transform(pyarrow.array(TEXTS))",
     ]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """featurize.py as a driver of its own, on the Java of the tests, which gets a signal when it comes to a given point.
 
 python -m tests.jobs.driver PATTERN SIGNAL ARGUMENTS: the point is before the first renaming ("SOURCE > TARGET") or
-writing ("TARGET") of a path in which the pattern is found. Nothing of the job is replaced.
+writing ("TARGET") of a path, or statement in SQL, in which the pattern is found. Nothing of the job is replaced.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs import session
 from jobs.featurize import main
@@ -20,7 +21,7 @@ from jobs.outputs import FileSystem
 
 def at(pattern: str, act: Callable[[], object]) -> None:
     """Call `act` when the driver comes to that point."""
-    rename, write, wanted = FileSystem.rename, FileSystem.write, [re.compile(pattern)]
+    rename, write, sql, wanted = FileSystem.rename, FileSystem.write, SparkSession.sql, [re.compile(pattern)]
 
     def come_to(point: str) -> None:
         if wanted and wanted[0].search(point):
@@ -35,7 +36,12 @@ def at(pattern: str, act: Callable[[], object]) -> None:
         come_to(path)
         write(fs, path, data)
 
+    def querying(spark: SparkSession, query: str) -> DataFrame:
+        come_to(query)
+        return sql(spark, query)
+
     FileSystem.rename, FileSystem.write = renaming, writing  # type: ignore[method-assign]
+    SparkSession.sql = querying  # type: ignore[method-assign, assignment]
 
 
 def attach() -> None:

@@ -29,7 +29,7 @@ def case(name: str) -> tuple[Any, Any]:
     return CASES[name]["input"], CASES[name]["expected"]
 
 
-def rows(spark: Any, path: Path, **settings: Any) -> list[str]:
+def rows(spark: Any, path: Path | str, **settings: Any) -> list[str]:
     """The texts of a corpus in the order of its records."""
     found: list[str] = parsed(opened(spark, str(path), **settings)).documents["text"].to_pylist()
     return found

@@ -52,7 +52,7 @@ def parsed(found: Corpus) -> Parsed:
     return parse(pa.concat_tables(tables, promote_options="default"), found.layout)
 
 
-def texts(spark: Any, path: Path, **settings: Any) -> list[str]:
+def texts(spark: Any, path: Path | str, **settings: Any) -> list[str]:
     """The documents' texts, in order."""
     return sorted(parsed(opened(spark, str(path), **settings)).documents["text"].to_pylist())
 

@@ -944,6 +944,7 @@ def one_clear_line(stderr: str) -> str:
         ("--tokenizer jieba --user-dict nosuch.txt", "nosuch.txt"),
         ("--user-dict LICENSE", "user-dict"),
         ("--format xml", "xml"),
+        ("--output s3a://bucket/features", "--output s3a://bucket/features is in an object store"),
         ("--text body", "body"),
         ("--id key", "key"),
         ("--label topic", "topic"),

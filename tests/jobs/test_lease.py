@@ -76,6 +76,23 @@ def test_a_second_run_is_told_who_is_there(fs: FileSystem, tmp_path: Path) -> No
     assert [*(tmp_path / "stage").iterdir()] == [path]
 
 
+def test_a_later_attempt_of_a_yarn_application_takes_over_at_once(
+    fs: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = tmp_path / "stage"
+    for theirs, ours in (("17_0002", "02"), ("17_0001", "01"), ("17_0001", "03")):
+        path = lay(stage, machine="another", yarn=[theirs, "02"])
+        monkeypatch.setenv("CONTAINER_ID", f"container_e05_17_0001_{ours}_000001")
+        if ours != "03":  # another application, or an attempt that is itself out of date
+            with pytest.raises(Mistake, match="another run"):
+                Lease(fs, str(stage), "--output")
+            assert path.exists()
+    mine = Lease(fs, str(stage), "--output")
+    assert not path.exists()
+    mine.stop()
+    mine.release()
+
+
 def ended() -> dict[str, object]:
     """A process that was, until just now."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
