@@ -66,6 +66,10 @@ test: install $(if $(shell command -v mvn),cluster-jars)  ## lint, types and all
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pytest $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: install cluster-jars environment zip  ## all tests on the Hadoop cluster, those with Docker where it answers (up to an hour)
+	$(VENV)/bin/pytest tests/cluster -m "" $(ARGS)
+
 .PHONY: test-spark35
 test-spark35:  ## the jobs' tests with Spark 3.5, Python 3.11 and Java 17, in .venv-spark35
 	@$(MAKE) install VENV=$(VENV35) LOCKS=requirements-spark35.lock PYTHON=$(or $(PYTHON),python3.11)
@@ -78,6 +82,22 @@ build/cluster/%/.fetched: docker/%.xml
 	@echo "Fetching the jars of docker/$*.xml"
 	@rm -rf $(@D) && mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
+
+.PHONY: up
+up:  ## start the Hadoop cluster of docker-compose.yml (PROFILE=hdfs|yarn|hive for a part) and wait until it is healthy
+	docker compose $(if $(PROFILE),--profile $(PROFILE)) up --build --wait --quiet-pull $(ARGS)
+
+.PHONY: down
+down:  ## stop that cluster and delete its data
+	docker compose --profile all down --volumes
+
+.PHONY: cluster-up
+cluster-up: install cluster-jars  ## start the same daemons as plain processes, without Docker, and print how to reach them
+	@$(PY) -m tests.cluster.processes up
+
+.PHONY: cluster-down
+cluster-down:  ## stop those processes and delete their data
+	@$(PY) -m tests.cluster.processes down
 
 .PHONY: data
 data: install  ## fetch the benchmarks' corpora into data/
@@ -95,6 +115,16 @@ bench-scaling: install  ## measure how memory and CPU time grow with the corpus 
 zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes it
 	@mkdir -p build
 	@$(PY) -m jobs.package build/textmill.zip $(ARGS)
+
+.PHONY: environment
+environment: build/environment.tgz  ## build/environment.tgz, the jobs' Python packages as spark-submit --archives takes them
+
+build/environment.tgz: $(firstword $(LOCKS)) | $(PY)
+	@echo "Packing the packages of $<, without pyspark, which comes with Spark"
+	@rm -rf build/environment && $(PY) -m venv build/environment
+	@build/environment/bin/python $(PIP) install --require-hashes -r $<
+	@$(VENV)/bin/venv-pack --quiet --force --prefix build/environment --output $@ \
+	  --exclude '*/site-packages/pyspark/*' --exclude '*/site-packages/py4j/*'
 
 .PHONY: wheelhouse
 wheelhouse: | $(PY)  ## build/wheelhouse, all packages as wheels, for make install WHEELHOUSE=… without internet

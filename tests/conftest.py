@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parent / "data"
+README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+MODEL_ID = re.search(r"\(id ([0-9a-f]{32})\)", README)[1]  # type: ignore[index]  # of the demo
 
 
 def corpus(name: str) -> pa.Table:

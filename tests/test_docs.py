@@ -2,7 +2,8 @@
 
 Conventions in README.md and docs/*.md, by what follows a fence: every ```pycon is a doctest, and the blocks of a page
 share one session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths;
-```bash job is run with its jobs in the tests' session, and the first block prints ```text job.
+```bash job is run with its jobs in the tests' session, and the first block prints ```text job; ```bash pipe prints
+```text pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs import merge_models, options
+from jobs import merge_models, options, stream_counts
 from jobs.options import FITTING
 from jobs.session import exit_code
 
@@ -32,11 +33,16 @@ PAGES = sorted(
 )
 SHOWING = [page for page in PAGES if page == "README.md" or page.startswith("docs/")]
 CODE = ("jobs", "models", "udfs")
-JOBS = {"docs/featurize.md": options.parser, "docs/models.md": merge_models.parser}  # and where their options are
+JOBS = {  # and where their options are
+    "docs/featurize.md": options.parser,
+    "docs/models.md": merge_models.parser,
+    "docs/mapreduce.md": stream_counts.own_options,
+}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
-OF_SPARK_SUBMIT |= {"--executor-cores", "--driver-java-options"}
-OF_OTHERS = {*OF_SPARK_SUBMIT, "--help", "--additional-suffix"}  # of other commands
+OF_SPARK_SUBMIT |= {"--executor-cores", "--driver-java-options", "--deploy-mode", "--queue"}
+OF_SPARK_SUBMIT |= {"--principal", "--keytab", "--properties-file"}
+OF_OTHERS = {*OF_SPARK_SUBMIT, "--help", "--additional-suffix", "--wait"}  # of other commands
 
 
 def read(page: str) -> str:
@@ -79,6 +85,21 @@ def shown(place: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def piped(place: Path) -> str:
+    """The output of the commands that need no Spark."""
+    (command,) = blocks("docs/mapreduce.md", "bash pipe")
+    done = subprocess.run(["bash", "-euc", command], cwd=place, capture_output=True, check=True, text=True, timeout=300)
+    return done.stdout
+
+
+def test_a_pipe_prints_what_the_page_shows(piped: str) -> None:
+    (shown,) = blocks("docs/mapreduce.md", "text pipe")
+    assert shown == piped
+    counters = [line.split(",")[1:] for line in shown.splitlines()[:6]]
+    assert all(f"\t{name}={number}\n" in read("docs/mapreduce.md") for name, number in counters)
+
+
 @pytest.mark.spark
 def test_the_readmes_command_prints_what_the_readme_shows(shown: str, place: Path) -> None:
     (demo,) = blocks("README.md", "text demo")
@@ -102,7 +123,9 @@ def test_make_demo_runs_the_readmes_command() -> None:
 @pytest.mark.parametrize("page", [page for page in SHOWING if blocks(page, "pycon")])
 def test_python_sessions(page: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     session = "\n".join(blocks(page, "pycon"))
-    if "demo/" in session:
+    if "demo/counts" in session:
+        request.getfixturevalue("piped")
+    elif "demo/" in session:
         request.getfixturevalue("shown")
     monkeypatch.chdir(request.getfixturevalue("place"))
     monkeypatch.setitem(sys.modules, "pyspark", None)  # so that an import of it fails: none of this needs Spark

@@ -1,18 +1,25 @@
 """HDFS, YARN and Hive as plain processes of this machine, on free ports of the loopback.
 
-The settings are those of docker/conf, save the names of hosts and ports, and Derby as the metastore's database. Each
-daemon runs in a process namespace of its own and is killed, with all that it started, when the process that started it
-ends, however that comes.
+The settings are those of docker/conf, save hosts, ports and folders, and Derby as the metastore's database. Each daemon
+runs in a process namespace of its own and is killed, with all that it started, when the process that started it ends,
+however that comes.
+
+`python -m tests.cluster.processes up` leaves such a process behind, until `down`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -57,12 +64,23 @@ def free_ports(names: tuple[str, ...]) -> dict[str, int]:
         return {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
 
 
-def settings(ports: dict[str, int], conf: Path, folder: Path) -> dict[str, str]:
-    """What differs from docker/conf."""
-    at = {name: f"localhost:{port}" for name, port in ports.items()}
-    jars = f"{conf},{JARS}/hadoop/*"
+def places(ports: dict[str, int], conf: Path) -> dict[str, str]:
+    """What stands for folders and addresses of the containers."""
+    import pyspark
+
     return {
-        "fs.defaultFS": f"hdfs://{at['namenode']}",
+        "/opt/cluster/conf": str(conf),
+        "/opt/cluster": str(JARS),
+        "/opt/spark": str(Path(pyspark.__file__).parent),
+        "hdfs://namenode:8020": f"hdfs://localhost:{ports['namenode']}",
+        "thrift://metastore:9083": f"thrift://localhost:{ports['metastore']}",
+    }
+
+
+def settings(ports: dict[str, int], folder: Path) -> dict[str, str]:
+    """The properties that have other values than in docker/conf, or none there."""
+    at = {name: f"localhost:{port}" for name, port in ports.items()}
+    return {
         "dfs.namenode.http-address": at["namenode-web"],
         "dfs.datanode.address": "127.0.0.1:0",
         "dfs.datanode.ipc.address": "127.0.0.1:0",
@@ -74,38 +92,44 @@ def settings(ports: dict[str, int], conf: Path, folder: Path) -> dict[str, str]:
         "yarn.resourcemanager.admin.address": at["admin"],
         "yarn.resourcemanager.webapp.address": at["resourcemanager-web"],
         "yarn.nodemanager.hostname": "localhost",
-        "yarn.application.classpath": jars,
-        "mapreduce.application.classpath": jars,
-        "yarn.app.mapreduce.am.command-opts": f"-Xmx256m @{CONF}/java.options",
-        "mapred.child.java.opts": f"-Xmx256m @{CONF}/java.options",
-        "hive.metastore.uris": f"thrift://{at['metastore']}",
-        "hive.metastore.warehouse.dir": f"hdfs://{at['namenode']}/user/hive/warehouse",
+        "yarn.nodemanager.address": "localhost:0",
+        "yarn.nodemanager.localizer.address": "localhost:0",
+        "yarn.nodemanager.webapp.address": "localhost:0",
+        "yarn.nodemanager.resource.memory-mb": "3072",
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore/derby;create=true",
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
         "hive.metastore.port": str(ports["metastore"]),
         "hive.metastore.thrift.bind.host": "localhost",
         "hive.server2.thrift.port": str(ports["hiveserver2"]),
         "hive.server2.thrift.bind.host": "localhost",
+        "spark.driver.host": "localhost",
+        "spark.yarn.appMasterEnv.SPARK_LOCAL_HOSTNAME": "localhost",
+        "spark.executorEnv.SPARK_LOCAL_HOSTNAME": "localhost",
+        "spark.eventLog.enabled": "false",  # there is no history server
     }
 
 
-def write_conf(target: Path, changed: dict[str, str]) -> None:
-    """Copy docker/conf with other values for some properties; all of `changed` are set, in the file of their kind."""
+def write_conf(target: Path, replaced: dict[str, str], changed: dict[str, str]) -> None:
+    """Copy docker/conf with other places, and with the properties of `changed`, each in the file of its kind."""
     target.mkdir(parents=True, exist_ok=True)
+    kinds = {"dfs": "hdfs-site.xml", "yarn": "yarn-site.xml", "hive": "hive-site.xml", "javax": "hive-site.xml"}
     for source in CONF.iterdir():
-        if source.suffix != ".xml":
-            shutil.copy(source, target)
-            continue
-        tree = ET.parse(source)
-        kind = source.stem.split("-")[0]
-        known = {prop.findtext("name"): prop for prop in tree.getroot()}
-        for name, value in changed.items():
-            if name in known:
-                known[name].find("value").text = value  # type: ignore[union-attr]
-            elif kind == name.split(".")[0]:
-                prop = ET.SubElement(tree.getroot(), "property")
+        text = source.read_text()
+        for theirs, ours in replaced.items():
+            text = text.replace(theirs, ours)
+        own = {name: value for name, value in changed.items() if kinds.get(name.split(".")[0]) == source.name}
+        if own:
+            root = ET.fromstring(text)
+            for prop in root.findall("property"):
+                if prop.findtext("name") in own:
+                    root.remove(prop)
+            for name, value in own.items():
+                prop = ET.SubElement(root, "property")
                 ET.SubElement(prop, "name").text, ET.SubElement(prop, "value").text = name, value
-        tree.write(target / source.name)
+            text = ET.tostring(root, encoding="unicode")
+        if source.name == "spark-defaults.conf":  # of two lines the last one counts
+            text += "".join(f"{name} {value}\n" for name, value in changed.items() if name.startswith("spark."))
+        (target / source.name).write_text(text)
 
 
 @dataclass
@@ -115,6 +139,11 @@ class Cluster:
     folder: Path
     ports: dict[str, int] = field(default_factory=lambda: free_ports(PORTS))
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def hdfs(self) -> str:
+        """The address of the file system."""
+        return f"hdfs://localhost:{self.ports['namenode']}"
 
     @property
     def conf(self) -> Path:
@@ -127,7 +156,7 @@ class Cluster:
         place.mkdir(exist_ok=True)
         jars = [f"{JARS}/hadoop/*"] + [f"{JARS}/hive/*"] * (name in PROFILES["hive"])
         return [
-            java(), f"@{CONF}/java.options", f"-Xmx{memory}m", f"-Dnode.dir={place}", f"-Djava.io.tmpdir={place}",
+            java(), f"@{self.conf}/java.options", f"-Xmx{memory}m", f"-Dnode.dir={place}", f"-Djava.io.tmpdir={place}",
             f"-Dderby.system.home={place}", "-cp", ":".join([str(self.conf), str(self.folder / "web"), *jars]), main,
             *arguments,
         ]  # fmt: skip
@@ -158,27 +187,54 @@ class Cluster:
         environment = {**os.environ, **self.client()}
         return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    def spark_conf(self) -> dict[str, str]:
-        """What a Spark on this machine needs to run here."""
-        import pyspark
+    def dfsadmin(self, *arguments: str) -> None:
+        """What `hdfs dfsadmin` does; CalledProcessError if it fails."""
+        command = self.java("client", "org.apache.hadoop.hdfs.tools.DFSAdmin", *arguments)
+        subprocess.run(command, env={**os.environ, **self.client()}, check=True, stdout=subprocess.DEVNULL)
 
-        home = Path(pyspark.__file__).parent
-        return {
-            "spark.yarn.jars": f"local:{home}/jars/*",
-            "spark.ui.enabled": "false",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "localhost",
-            "spark.executor.memoryOverhead": "1g",
-        }
+    def read(self, path: str, user: str = "root") -> bytes:
+        """A file in HDFS; FileNotFoundError if there is none."""
+        return self.web("GET", path, "OPEN", user)
+
+    def put(self, local: Path, path: str) -> None:
+        """Copy a file into HDFS."""
+        self.web("PUT", path, "CREATE", data=local.read_bytes(), overwrite="true")
+
+    def status(self, path: str) -> dict[str, object]:
+        """What HDFS knows of a file or folder; FileNotFoundError if there is none."""
+        return json.loads(self.web("GET", path, "GETFILESTATUS"))["FileStatus"]
+
+    def web(
+        self, method: str, path: str, op: str, user: str = "root", data: bytes | None = None, **parameters: object
+    ) -> bytes:
+        """A request to WebHDFS, for which no Java need start."""
+        query = urllib.parse.urlencode({"op": op, "user.name": user, **parameters})
+        url = f"http://localhost:{self.ports['namenode-web']}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
+        try:
+            if data is not None:  # which go to the DataNode that the NameNode names
+                url = json.loads(self.web(method, path, op, user, noredirect="true", **parameters))["Location"]
+            with urllib.request.urlopen(urllib.request.Request(url, data, method=method), timeout=30) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise FileNotFoundError(path) from None
+            raise OSError(f"{op} {path}: {error.read().decode()[:300]}") from None
 
     def applications(self) -> list[dict[str, object]]:
-        """What YARN knows of its applications."""
+        """What YARN knows of its applications, the latest first."""
         found = read_json(f"http://localhost:{self.ports['resourcemanager-web']}/ws/v1/cluster/apps")
-        return found["apps"]["app"] if found["apps"] else []
+        apps = found["apps"]["app"] if found["apps"] else []
+        return sorted(apps, key=lambda app: app["id"], reverse=True)
+
+    def resources(self, path: str) -> bytes:
+        """What the ResourceManager's web service says."""
+        url = f"http://localhost:{self.ports['resourcemanager-web']}/ws/v1/cluster/{path}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read()
 
     def client(self) -> dict[str, str]:
         """The environment of a client of this cluster."""
-        return {"HADOOP_CONF_DIR": str(self.conf), "YARN_CONF_DIR": str(self.conf)}
+        return {"HADOOP_CONF_DIR": str(self.conf), "YARN_CONF_DIR": str(self.conf), "SPARK_CONF_DIR": str(self.conf)}
 
     def wait(self, said: str, healthy: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for something; TimeoutError, or ChildProcessError if a daemon has ended meanwhile."""
@@ -242,7 +298,7 @@ def cluster(folder: Path, profiles: tuple[str, ...] = ("hdfs", "yarn", "hive")) 
     """A new cluster with its data in a folder, healthy; killed at the end."""
     one = Cluster(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_conf(one.conf, settings(one.ports, one.conf, folder))
+    write_conf(one.conf, places(one.ports, one.conf), settings(one.ports, folder))
     for name in ("hdfs", "datanode", "secondary"):
         (folder / "web/webapps" / name).mkdir(parents=True, exist_ok=True)
     with one.log("format").open("wb") as log:
@@ -257,3 +313,55 @@ def cluster(folder: Path, profiles: tuple[str, ...] = ("hdfs", "yarn", "hive")) 
     finally:
         for name in list(one.running):
             one.kill(name)
+
+
+def up(folder: Path) -> None:
+    """Start a cluster that stays, and print the environment of its clients; SystemExit if it does not come up."""
+    if (folder / "pid").exists():
+        down(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (folder / "up.log").open("wb") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.processes", "keep", "--folder", str(folder)],
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    while not (folder / "pid").exists():
+        if keeper.poll() is not None:
+            sys.exit(f"the cluster did not come up:\n{(folder / 'up.log').read_text()[-1000:]}")
+        time.sleep(0.2)
+    sys.stdout.write((folder / "client").read_text())
+
+
+def keep(folder: Path) -> None:
+    """Run a cluster until a signal ends this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with cluster(folder / "cluster") as one:
+        lines = [f"export {name}={value}" for name, value in one.client().items()]
+        lines += [f"# {name}: localhost:{port}" for name, port in one.ports.items()]
+        (folder / "client").write_text("\n".join([*lines, ""]))
+        (folder / "pid.part").write_text(str(os.getpid()))
+        (folder / "pid.part").rename(folder / "pid")
+        while True:
+            signal.pause()
+
+
+def down(folder: Path) -> None:
+    """End the cluster that `up` started, if it runs, and delete its data."""
+    if (folder / "pid").exists():
+        keeper = int((folder / "pid").read_text())
+        try:
+            while b"tests.cluster.processes" in Path(f"/proc/{keeper}/cmdline").read_bytes():
+                os.kill(keeper, signal.SIGTERM)
+                time.sleep(0.2)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="HDFS, YARN and Hive as processes of this machine")
+    parser.add_argument("action", choices=("up", "down", "keep"))
+    parser.add_argument("--folder", type=Path, default=JARS / "running")
+    options = parser.parse_args()
+    {"up": up, "down": down, "keep": keep}[options.action](options.folder.resolve())
