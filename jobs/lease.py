@@ -43,7 +43,14 @@ class Lease:
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         me = {"host": socket.gethostname(), "pid": os.getpid(), "start": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         for _ in range(ATTEMPTS):
-            fs.write_json(self._path, {**me, "machine": _machine(), "ticks": _ticks(os.getpid()), "yarn": _attempt()})
+            try:
+                fs.write_json(
+                    self._path, {**me, "machine": _machine(), "ticks": _ticks(os.getpid()), "yarn": _attempt()}
+                )
+            except Exception:  # a full HDFS keeps the empty file
+                with suppress(Exception):
+                    fs.delete(self._path)
+                raise
             holder = self._other()
             if holder is None:
                 self._renewer.start()

@@ -278,7 +278,9 @@ def reason(error: Exception) -> str:
     text = said or getattr(error, "java_exception", None) or getattr(error, "_origin", None) or error
     line = next(iter(str(text).strip().splitlines()), type(error).__name__)
     line = line.replace("java.net.UnknownHostException: ", "unknown host ")
-    line = re.sub(r"(?<!\S)[\w.$]+(?:Exception|Error): |; For more details see: .*|\s*SQLSTATE: \w+$", "", line)
+    line = re.sub(
+        r"(?<!\S)[\w.$]+(?:Exception|Error)(?:\([\w.$]+\))?: |; For more details see: .*|\s*SQLSTATE: \w+$", "", line
+    )
     return re.sub(r"(?<!\S)(?:\w+\.)*(\w+)(?:Exception|Error)\b", _in_words, line)[:300]
 
 
@@ -375,7 +377,7 @@ def failure(error: Exception) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")] or [
-        line for line in lines if "Error:" in line or "Exception:" in line
+        line for line in lines if re.search(r"(?:Error|Exception)(?:\([\w.$]+\))?:", line)
     ]
     of_spark = [line for line in lines if line.startswith("[")][:1]  # its error class, before the query and a caret
     cause = (causes or of_spark or lines or [type(error).__name__])[-1]
