@@ -119,7 +119,7 @@ zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes i
 .PHONY: environment
 environment: build/environment.tgz  ## build/environment.tgz, the jobs' Python packages as spark-submit --archives takes them
 
-build/environment.tgz: $(firstword $(LOCKS)) | $(PY)
+build/environment.tgz: $(firstword $(LOCKS)) | install
 	@echo "Packing the packages of $<, without pyspark, which comes with Spark"
 	@rm -rf build/environment && $(PY) -m venv build/environment
 	@build/environment/bin/python $(PIP) install --require-hashes -r $<

@@ -7,7 +7,6 @@ import gzip
 import logging
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from jobs.outputs import FileSystem
 from tests.cluster.processes import ROOT, Cluster, cluster
 from tests.jobs.test_cases_input import case, rows
 from tests.jobs.test_corpus import COMPRESSED, mistake, texts, write
+from tests.jobs.test_failures import small_disk
 from tests.jobs.test_featurize import EMAILS, featurize, one_clear_line
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("spark")]
@@ -236,17 +236,8 @@ def test_in_safe_mode_a_job_waits_and_then_says_so(
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Cluster]:
     """An HDFS on a disk of 500 MB, if this user may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=500m", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True) if shutil.which("mount") else None
-    if done is None or done.returncode:
-        pytest.skip(f"this user may not mount a small disk: {done.stderr if done else 'there is no mount'}")
-    try:
-        with cluster(folder, ("hdfs",)) as one:
-            yield one
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", 500) as folder, cluster(folder, ("hdfs",)) as one:
+        yield one
 
 
 def test_an_hdfs_that_is_full_is_one_line_and_leaves_the_old_output(

@@ -81,8 +81,7 @@ def kept(text: pa.Array, options: str) -> tuple[FeatureModel, Rows]:
 
 
 def test_e_mails_with_the_packed_environment(hadoop: Cluster, code: Path, tmp_path: Path) -> None:
-    if not ENVIRONMENT.exists():
-        pytest.skip("no build/environment.tgz: make environment")
+    assert ENVIRONMENT.exists(), "no build/environment.tgz: make environment"
     options = "--format jsonl --ngrams 1,2 --stop-words en --fields id=string,text=string,label=string"
     lines = gzip.decompress((DATA / "emails.jsonl.gz").read_bytes())
     (tmp_path / "emails.jsonl").write_bytes(lines.replace(b"\n", b"\r\n"))

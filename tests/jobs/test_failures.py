@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -380,14 +381,22 @@ def public() -> Iterator[Path]:
 @pytest.fixture
 def disk(public: Path) -> Iterator[Path]:
     """A disk of 4 MB, if this user may mount one."""
-    folder = public / "disk"
+    with small_disk(public / "disk", 4) as folder:
+        yield folder
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A disk of this size, mounted at a new folder; skips the test where this user may not mount one."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=777", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True) if shutil.which("mount") else None
     if done is None or done.returncode:
         pytest.skip(f"this user may not mount a small disk: {done.stderr if done else 'there is no mount'}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def without_room(place: Path, public: Path, disk: Path | None) -> tuple[list[str], list[str]]:
