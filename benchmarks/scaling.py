@@ -1,4 +1,4 @@
-"""How memory and CPU time grow with the corpus, the vocabulary and a frequent term: make bench-scaling.
+"""How memory and CPU time grow with the corpus, the vocabulary, a frequent term and the files: make bench-scaling.
 
 Runs the main job in local-cluster mode, where driver and executors are processes of their own, and writes a dated page.
 """
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -29,6 +30,8 @@ SHARES = (0.125, 0.5, 1.0)  # of the mixed corpus
 NEW_TERMS = 20_000_000
 TOKENS = 100  # in a document of the synthetic corpus, half of them new terms
 COMMON = 0.9  # the share of its documents that hold "common"
+FILES = 300_000  # of 2 KB
+FOLDER = 1_000  # of them
 EXECUTOR = 1024  # MB of heap
 MASTER = f"local-cluster[2,1,{EXECUTOR}]"
 ROLES = {  # by what the command line holds
@@ -143,11 +146,36 @@ def synthetic(folder: Path, terms: int) -> Path:
     return folder
 
 
-def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: int) -> str:
+def in_files(folder: Path, source: Path, files: int) -> tuple[Path, Path]:
+    """E-mails in pieces of 1.5 to 2.5 KB: each as a file, a thousand in a folder, and as lines of 100 files.
+
+    They begin anew, a little later, where there are not enough.
+    """
+    with source.open() as lines:
+        text = " ".join(" ".join(json.loads(line)["text"].split()) for line in lines)
+    small, large = folder / "small", folder / "large"
+    large.mkdir(parents=True)
+    with ExitStack() as opened:
+        hundred = [opened.enter_context((large / f"{part}.txt").open("w")) for part in range(100)]
+        at = 0
+        for number in range(files):
+            if number % FOLDER == 0:
+                (small / f"{number // FOLDER:04}").mkdir(parents=True)
+            if at + 2500 > len(text):
+                at = number % 997
+            piece = text[at : at + 1500 + number * 7919 % 1000]
+            at += 2003
+            (small / f"{number // FOLDER:04}/{number:07}.txt").write_text(piece)
+            hundred[number % 100].write(piece + "\n")
+    return small, large
+
+
+def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: int, in_files: dict[str, Run]) -> str:
     """The page."""
     sizes = list(grown)
     head = "| | " + " | ".join(f"{grown[share][0] / 1e6:,.0f} MB" for share in sizes) + " |"
     ratio = grown[sizes[-1]][1].cpu / grown[sizes[0]][1].cpu
+    small, large = in_files.values()
     lines = [
         f"# How featurize scales, {date.today()}", "", f"{machine()}. {versions()}.", "",
         f"The job in {MASTER} with a driver heap of 1 GB. Memory is the peak of the proportional set size of one "
@@ -174,6 +202,15 @@ def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: i
             for name, one in many.items()
         ),
         "",
+        "## The files grow in number", "",
+        "The same pieces of e-mails, about 2 KB each, a file each and as lines of files.", "",
+        "| | CPU-s | " + " | ".join(f"{role}, MB" for role in ROLES) + " |",
+        "|---" * (len(ROLES) + 2) + "|",
+        *(
+            f"| {name} | {one.cpu:.0f} | " + " | ".join(f"{one.memory[role] / 1e6:,.0f}" for role in ROLES) + " |"
+            for name, one in in_files.items()
+        ),
+        "", f"The ratio is {small.cpu / large.cpu:.2f}, start-up included.", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -183,6 +220,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--data", type=Path, default=ROOT / "data", help="where the corpora are, or are fetched to")
     p.add_argument("--new-terms", type=int, default=NEW_TERMS, help="of the synthetic corpus")
+    p.add_argument("--files", type=int, default=FILES, help="small ones")
     p.add_argument("--page", type=Path, help="what to write (benchmarks/scaling-DATE.md)")
     options = p.parse_args()
     bench = options.data / "bench"
@@ -199,7 +237,13 @@ def main() -> None:
         for engine in ("kernel", "explode"):
             many[engine] = run(source, workplace, "--max-features", "1000000", "--engine", engine)
             print(engine, many[engine], file=sys.stderr, flush=True)
-    page = report(grown, many, options.new_terms)
+        small, large = in_files(workplace / "files", fetched(options.data)[0], options.files)
+        files = {
+            f"{options.files:,} files": run(small, workplace, "--format", "files"),
+            "100 files": run(large, workplace),
+        }
+        print(files, file=sys.stderr, flush=True)
+    page = report(grown, many, options.new_terms, files)
     print(page)
     (options.page or HERE / f"scaling-{date.today()}.md").write_text(page, "utf-8")
 

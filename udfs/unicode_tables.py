@@ -122,12 +122,13 @@ def token_breaks() -> npt.NDArray[np.uint8]:
     """Tables.word as tokens need it, so that none holds white space, tailored as UAX #29 allows.
 
     U+202F, which UAX #29 joins to letters and French writes before "!", is Other; a letter that is Extend (a halfwidth
-    voicing mark) makes no token of the space it stands on; a letter that is a pictograph (U+2139) is only a letter.
+    voicing mark) makes no token of the space it stands on; what joins letters, or is one, and is a pictograph, too
+    (U+24C2, U+2139), is only the former, and no ZWJ joins it to a space.
     """
     word = tables().word.copy()
     word[0x202F] = WORD_BREAKS.index("Other")
     word[word & WORD_BREAK == WORD_BREAKS.index("Extend")] &= WORD_BREAK | PICTOGRAPHIC
-    word[word & CONTENT != 0] &= WORD_BREAK | CONTENT
+    word[(word & CONTENT != 0) | (word & WORD_BREAK >= WORD_BREAKS.index("Katakana"))] &= WORD_BREAK | CONTENT
     return word
 
 

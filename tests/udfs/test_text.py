@@ -229,6 +229,12 @@ def test_words(text: str, expected: list[str]) -> None:
     assert cut(text) == expected
 
 
+def test_a_joiner_that_stays_makes_no_token_of_a_space() -> None:  # UAX #29 joins it to U+24C2, a letter to WB5
+    text = "a \u200dⓂς \u200dℹ .\u200d🅰b"
+    assert cut(text, TextConfig(unicode="none", lowercase=False)) == ["a", "Ⓜς", "ℹ", "🅰b"]
+    assert cut(text, TextConfig(lowercase=False)) == ["a", "Ⓜς", "ℹ", "🅰b"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
