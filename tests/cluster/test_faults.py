@@ -176,9 +176,9 @@ def finished(hadoop: Cluster, stage: str, step: str) -> bool:
 
 
 def test_of_two_drivers_one_wins_and_the_other_says_why(hadoop: Cluster, undisturbed: dict[str, object]) -> None:
-    one = Disturbed(hadoop, "/two")
-    assert unfinished(one.busy())
+    one = Disturbed(hadoop, "/two")  # it has just begun: the other comes while its tasks run
     other = run(hadoop, *job("/two"), options=TWO)
+    assert unfinished(one.busy())
     assert other.returncode == 2
     assert "is writing there: wait until it is done, or stop it" in error(other)
     one.is_as_undisturbed(undisturbed)

@@ -21,10 +21,10 @@ def emails(hadoop: Cluster) -> str:
 
 def test_cluster_mode_gives_the_output_of_client_mode(hadoop: Cluster, emails: str, packed: tuple[str, ...]) -> None:
     for deploy, options in (("client", ()), ("cluster", packed)):
-        places = ("--input", emails, "--output", f"/{deploy}/out", "--model", f"/{deploy}/model")
+        places = ("--input", emails, "--output", f"/{deploy}-mode/out", "--model", f"/{deploy}-mode/model")
         done = run(hadoop, *places, deploy=deploy, options=options)
         assert done.returncode == 0, done.stdout[-4000:]
-    client, cluster = (manifest(hadoop, f"/{deploy}/out") for deploy in ("client", "cluster"))
+    client, cluster = (manifest(hadoop, f"/{deploy}-mode/out") for deploy in ("client", "cluster"))
     assert client == cluster
     application = str(hadoop.applications()[0]["id"])
     (driver,) = [log for log in containers(hadoop, application, "stdout") if log.parent.name.endswith("_000001")]
