@@ -68,7 +68,11 @@ test: install $(if $(shell command -v mvn),cluster-jars)  ## lint, types and all
 
 .PHONY: test-cluster
 test-cluster: install cluster-jars environment zip  ## all tests on the Hadoop cluster, those with Docker where it answers (up to an hour)
-	$(VENV)/bin/pytest tests/cluster -m "" $(ARGS)
+	$(VENV)/bin/pytest tests/cluster -m "not slow" $(ARGS)
+
+.PHONY: test-long
+test-long: install cluster-jars environment zip  ## all tests marked slow, those on the cluster too (hours)
+	$(VENV)/bin/pytest -m slow $(ARGS)
 
 .PHONY: test-spark35
 test-spark35:  ## the jobs' tests with Spark 3.5, Python 3.11 and Java 17, in .venv-spark35
