@@ -13,6 +13,7 @@ import pytest
 from pyhive import hive
 
 from tests.cluster.processes import ROOT
+from tests.cluster.submit import wait_for
 from tests.conftest import MODEL_ID
 
 ENGINE = ["docker", "compose", "ls"]
@@ -74,6 +75,7 @@ def test_all_services_are_healthy_on_the_loopback_and_within_8_gb(up: None) -> N
     assert len(ports) == 6
 
 
+@pytest.mark.timeout(1200)  # what a connection that says nothing more is waited for adds up
 def test_a_job_survives_the_loss_of_a_nodes_network(up: None) -> None:
     job = ["jobs/featurize.py", "--input", "/emails.jsonl.gz", "--output", "/cut", "--model", "/cut-model"]
     slow = ["--tokenizer", "regex", "--pattern", r"(?:\w+\W+){0,3}\w+"]
@@ -92,8 +94,16 @@ def test_a_job_survives_the_loss_of_a_nodes_network(up: None) -> None:
     network = "textmill_default"
     subprocess.run(["docker", "network", "disconnect", network, node], check=True)
     try:
-        said, _ = running.communicate(timeout=400)
+        # The other node has no room for an executor beside the application master: this one must come back.
+        wait_for("YARN takes the node for lost", lambda: "LOST" in [each["state"] for each in nodes()])
+        assert running.poll() is None
     finally:
         subprocess.run(["docker", "network", "connect", network, node], check=True)
+    said, _ = running.communicate(timeout=900)
     assert running.returncode == 0, said[-3000:]
     assert "2,773 of 2,773 records" in said
+
+
+def nodes() -> list[dict[str, object]]:
+    with urllib.request.urlopen("http://localhost:8088/ws/v1/cluster/nodes", timeout=10) as answer:
+        return json.load(answer)["nodes"]["node"]
