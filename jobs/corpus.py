@@ -100,10 +100,13 @@ READ_FAILURE = re.compile(  # of a plain path, or of a URL and maybe with a hint
 )
 # Spark 3.5 names no file when the content of a compressed one can't be decoded.
 UNNAMED_FAILURE = re.compile(r"^Caused by: [\w.]+: (.*)\n\s+at org\.apache\.hadoop\.io\.compress\.", re.MULTILINE)
-# Of an expression: data exceptions of the SQL standard, bad patterns, bad JSON.
+# Of an expression: data exceptions of the SQL standard, of which Spark 3.5 tells no SQLSTATE; bad patterns, bad JSON.
 WHERE_FAILURE = re.compile(
     r"\[[A-Z_.]+\] (.*?)\s*SQLSTATE: (?:22\w{3}|42601)"
-    r"|(?:regex\.PatternSyntaxException|JsonParseException|java\.time\.DateTimeException): (.*)"
+    r"|Spark(?:(?:NumberFormat|Arithmetic|ArrayIndexOutOfBounds|DateTime)Exception: \[|RuntimeException: \[INVALID_)"
+    r"[A-Z_.]+\] (.*?)(?: *SQLSTATE.*)?$"
+    r"|(?:regex\.PatternSyntaxException|JsonParseException|java\.time\.DateTimeException): (.*)",
+    re.MULTILINE,
 )
 OTHERWISE_UNREADABLE = re.compile(r"denied|library|not exist|mismatch|Expected:|No such|URI")  # than by its content
 
@@ -476,7 +479,7 @@ def reading(source: str, where: str | None = None) -> Iterator[None]:
         if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
             raise Mistake(told[1]) from None
         if where and (told := WHERE_FAILURE.search(text)):
-            raise Mistake(f"--where {where} fails for a row: {told[1] or told[2]}") from None
+            raise Mistake(f"--where {where} fails for a row: {told[1] or told[2] or told[3]}") from None
         found = READ_FAILURE.search(text)
         if not found and (told := UNNAMED_FAILURE.search(text)):
             raise Mistake(
