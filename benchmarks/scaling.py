@@ -170,12 +170,12 @@ def in_files(folder: Path, source: Path, files: int) -> tuple[Path, Path]:
     return small, large
 
 
-def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: int, in_files: dict[str, Run]) -> str:
+def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: int, split: dict[str, Run]) -> str:
     """The page."""
     sizes = list(grown)
     head = "| | " + " | ".join(f"{grown[share][0] / 1e6:,.0f} MB" for share in sizes) + " |"
     ratio = grown[sizes[-1]][1].cpu / grown[sizes[0]][1].cpu
-    small, large = in_files.values()
+    small, large = split.values()
     lines = [
         f"# How featurize scales, {date.today()}", "", f"{machine()}. {versions()}.", "",
         f"The job in {MASTER} with a driver heap of 1 GB. Memory is the peak of the proportional set size of one "
@@ -208,7 +208,7 @@ def report(grown: dict[float, tuple[float, Run]], many: dict[str, Run], terms: i
         "|---" * (len(ROLES) + 2) + "|",
         *(
             f"| {name} | {one.cpu:.0f} | " + " | ".join(f"{one.memory[role] / 1e6:,.0f}" for role in ROLES) + " |"
-            for name, one in in_files.items()
+            for name, one in split.items()
         ),
         "", f"The ratio is {small.cpu / large.cpu:.2f}, start-up included.", "",
     ]  # fmt: skip
