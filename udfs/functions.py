@@ -105,3 +105,10 @@ FUNCTIONS = {
         ),
     )
 }
+
+
+def compile_kernels(config: TextConfig) -> None:
+    """Compile what the functions need, unless it is there already; ValueError where they refuse the configuration."""
+    some = {"string": pa.array(["Ça va? 数据\u200d"]), "int": pa.array([1]), "array<string>": pa.array([["a"]])}
+    for function in FUNCTIONS.values():
+        function(config, *(some[kind] for kind in function.arguments.values()))

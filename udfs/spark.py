@@ -12,9 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from udfs.functions import FUNCTIONS
+from udfs.functions import FUNCTIONS, compile_kernels
 from udfs.text import TextConfig
 
 if TYPE_CHECKING:
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]  # a zip, if this was imported from one
 SHIPPED = (".py", ".npz", ".nbi", ".nbc")  # source, tables and compiled kernels
-TEXT = pa.array(["Ça va? 数据\u200d"])  # what compiles the kernels
-COMPILING = {"string": TEXT, "int": pa.array([1]), "array<string>": pa.array([["a"]])}
 
 
 def register(spark: SparkSession, config: TextConfig = TextConfig(), pandas: bool | None = None) -> None:
@@ -38,8 +34,7 @@ def register(spark: SparkSession, config: TextConfig = TextConfig(), pandas: boo
     if pandas is None:
         pandas = not hasattr(of_spark, "arrow_udf")
     make: Any = getattr(of_spark, "pandas_udf" if pandas else "arrow_udf")
-    for function in FUNCTIONS.values():
-        function(config, *(COMPILING[kind] for kind in function.arguments.values()))
+    compile_kernels(config)
     code = ship(spark)
     for name, function in FUNCTIONS.items():
         called = on_workers(code, name, asdict(config))
