@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 from jobs.workers import MAGIC, Cells, count, first_terms, keep_counts, unpack_counts, write_features
 from models.counts import join_counts
 from models.features import FeatureConfig, FeatureModel
+from udfs import hive
+from udfs.functions import compile_kernels
 from udfs.records import Layout
 from udfs.text import TextConfig
 
@@ -59,3 +62,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for config in CONFIGS:
             run(TEXT, config, Path(folder))
+            compile_kernels(config.text)
+    hive.transform(io.BytesIO(b"41\t4142\n"), io.BytesIO(), hive.parser().parse_args(["tokens"]))

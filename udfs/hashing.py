@@ -1,9 +1,12 @@
-"""Hashes of UTF-8 bytes: MurmurHash3 x64_128 for content, and a fast 64-bit hash for tables in memory."""
+"""Hashes of UTF-8 bytes: MurmurHash3 for content and for indices, MinHash, and a fast hash for tables in memory."""
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -190,6 +193,58 @@ def _indices(data: np.ndarray, offsets: np.ndarray, size: int) -> np.ndarray:
 def hash_indices(terms: pa.Array, size: int) -> np.ndarray:
     """The index of each term among `size`, int64[n]: MurmurHash3 x86_32 with seed 42, as Spark 3's ml.HashingTF."""
     return _indices(*string_buffers(terms), size)
+
+
+def hash_term(terms: pa.Array, size: int) -> pa.Array:
+    """The index of each term (any string array) among `size`, int32: see `hash_indices`; null stays null.
+
+    ValueError unless 1 <= size < 2^31.
+    """
+    if not 1 <= size < 2**31:
+        raise ValueError(f"size is {size}: give a number from 1 to 2147483647")
+    return pa.array(hash_indices(terms, size).astype(np.int32), mask=~np.asarray(terms.is_valid()))
+
+
+MERSENNE = 2**31 - 1  # the multipliers and summands of `minhash` are taken modulo this prime
+PRIME = 2**32 + 15  # and its values modulo this one, the first above all hashes of terms
+
+
+def _digest32(text: bytes) -> int:
+    """The first eight hexadecimal digits of MD5 as a number."""
+    return int.from_bytes(hashlib.md5(text, usedforsecurity=False).digest()[:4], "big")
+
+
+def minhash(terms: pa.Array, count: int) -> pa.Array:
+    """The MinHash signature of each list of terms, list<int64> of `count` numbers; of no terms an empty one.
+
+    The share of equal numbers in two signatures estimates the Jaccard similarity of the sets of terms (Broder 1997).
+    Number k is the least of (a x + b) mod (2^32 + 15) over all terms, where x, a - 1 and b are the first eight
+    hexadecimal digits of the MD5 of the term, of "a" and k in decimal digits, and of "b" and k, the latter two modulo
+    2^31 - 1: SQL can say the same. terms: a list of any strings; a null term is none, a null list has none.
+    ValueError unless count >= 1.
+    """
+    if count < 1:
+        raise ValueError(f"count is {count}: give a number from 1 on")
+    if pa.types.is_null(terms.type):
+        terms = terms.cast(pa.list_(pa.string()))
+    of_list = pc.list_parent_indices(terms)  # none for a null list
+    flat = terms.flatten()
+    if flat.null_count:
+        of_list, flat = of_list.filter(flat.is_valid()), flat.drop_null()
+    found = flat.dictionary_encode()
+    distinct = found.dictionary.cast(pa.large_binary()).to_pylist()
+    x = np.array([_digest32(term) for term in distinct], np.uint64)
+    code = found.indices.to_numpy()
+    sizes = np.bincount(of_list.to_numpy(), minlength=len(terms))
+    some = sizes > 0
+    starts = (np.cumsum(sizes) - sizes)[some]
+    signatures = np.empty((len(starts), count), np.int64)
+    for k in range(count):  # (2^31 - 1) (2^32 - 1) + 2^31 - 2 is below 2^63
+        a, b = 1 + _digest32(b"a%d" % k) % MERSENNE, _digest32(b"b%d" % k) % MERSENNE
+        values = (np.uint64(a) * x + np.uint64(b)) % np.uint64(PRIME)
+        signatures[:, k] = np.minimum.reduceat(values[code], starts) if len(starts) else 0
+    ends = np.append(0, np.cumsum(some * count)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(signatures.reshape(-1)))
 
 
 @kernel

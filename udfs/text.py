@@ -1,4 +1,4 @@
-"""Text functions on columns: normalise, tokenise, and the spans of tokens that all features are made from."""
+"""Text functions on columns: normalise, tokenise, n-grams, and the spans of tokens that all features are made from."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import stopwordsiso
 
 from udfs import segment
@@ -132,7 +133,7 @@ def tokenize(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()
     ValueError where the tokens of one call would pass 2 GiB.
     """
     found = spans(text, config)
-    return _lists(found, _token_strings(found))
+    return _lists(found.document, _token_strings(found))
 
 
 def tokens(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) -> pa.StructArray:
@@ -143,7 +144,7 @@ def tokens(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) 
     """
     found = spans(text, config, sentences=True)
     begin, end = segment.code_points(found.data, found.text, found.document, found.begin, found.end)
-    position = np.arange(len(found.begin)) - np.repeat(found.document[:-1], np.diff(found.document))
+    position = _count_up(np.diff(found.document))
     columns = {
         "sentence": pa.array(found.sentence),
         "position": pa.array(position.astype(np.int32)),
@@ -151,7 +152,41 @@ def tokens(text: pa.Array | pa.ChunkedArray, config: TextConfig = TextConfig()) 
         "begin_at": pa.array(begin),
         "end_at": pa.array(end),
     }
-    return pa.StructArray.from_arrays([_lists(found, column) for column in columns.values()], list(columns))
+    return pa.StructArray.from_arrays([_lists(found.document, column) for column in columns.values()], list(columns))
+
+
+def ngrams(
+    text: pa.Array | pa.ChunkedArray, least: int = 1, most: int = 1, config: TextConfig = TextConfig()
+) -> pa.Array:
+    """The terms of each text in its order, list<string>: n-grams of `least` to `most` tokens within a sentence.
+
+    By their first token, then by length; joined by a space, those of the tokenizers char and char_wb by nothing. With
+    char_wb a word of fewer than `least` characters is one term. The counts of the main job count these. Takes what
+    `normalize` takes; null gives an empty list. ValueError unless 1 <= least <= most.
+    """
+    if not 1 <= least <= most:
+        raise ValueError(f"n-grams of {least} to {most} tokens: give two numbers from 1 on, the smaller one first")
+    found = spans(text, config, sentences=most > 1, shortest=least)
+    token = np.arange(len(found.begin))
+    document = np.repeat(np.arange(len(found.document) - 1), np.diff(found.document))
+    last = np.flatnonzero(np.append((np.diff(document) != 0) | (np.diff(found.sentence) != 0), True)[: len(token)])
+    rest = np.repeat(last, np.diff(last, prepend=-1)) - token + 1  # tokens from here to the end of the sentence
+    whole = found.sentence < 0
+    shortest = np.where(whole, 1, least)
+    begun = np.where(whole, 1, np.maximum(0, np.minimum(rest, most) - least + 1))  # n-grams that begin with a token
+    first = np.repeat(token, begun)
+    size = _count_up(begun) + np.repeat(shortest, begun)
+    of_terms = np.repeat(first, size) + _count_up(size)
+    parts = _token_strings(found).take(pa.array(of_terms))
+    ends = np.append(0, np.cumsum(size)).astype(np.int64)
+    words = pa.LargeListArray.from_arrays(pa.array(ends), parts)
+    terms = pc.binary_join(words, "" if config.tokenizer in CHARACTERS else " ")
+    return _lists(np.append(0, np.cumsum(begun))[found.document], terms)
+
+
+def _count_up(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0, 1, … size - 1 for each size."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def spans(
@@ -326,10 +361,10 @@ def _token_strings(found: Spans) -> pa.Array:
     return _string_array(data, offsets, pa.string())
 
 
-def _lists(found: Spans, values: pa.Array) -> pa.Array:
+def _lists(ends: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
     if len(values) > np.iinfo(np.int32).max:
         raise ValueError(f"there are {len(values)} tokens, at most 2147483647 fit: pass fewer documents a call")
-    return pa.ListArray.from_arrays(pa.array(found.document.astype(np.int32)), values)
+    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), values)
 
 
 def _in_strings(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+
 import mmh3
 import numpy as np
 import pyarrow as pa
@@ -15,6 +18,8 @@ from udfs.hashing import (
     hash_each,
     hash_indices,
     hash_sum,
+    hash_term,
+    minhash,
     murmur32,
     murmur128,
     same_bytes,
@@ -45,6 +50,80 @@ def test_law_murmur32_is_mmh3(data: bytes, seed: int) -> None:
 def test_law_an_index_is_the_signed_hash_brought_into_range(terms: list[str], size: int) -> None:
     expected = [mmh3.hash(term.encode(), 42) % size for term in terms]
     assert hash_indices(pa.array(terms, pa.string()), size).tolist() == expected
+
+
+@few
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | st.none(), max_size=20), st.integers(1, 2**31 - 1))
+def test_law_hash_term_is_that_index_and_null_stays_null(terms: list[str | None], size: int) -> None:
+    expected = [None if term is None else mmh3.hash(term.encode(), 42) % size for term in terms]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        found = hash_term(pa.array(["before", *terms], pa.string()).cast(kind)[1:], size)
+        assert found.type == pa.int32()
+        assert found.to_pylist() == expected
+
+
+def digest(text: str) -> int:
+    return int(hashlib.md5(text.encode()).hexdigest()[:8], 16)
+
+
+def signature(terms: list[str | None] | None, count: int) -> list[int]:
+    """The definition of MinHash, term by term."""
+    found = {digest(term) for term in terms or [] if term is not None}
+    of_k = [(1 + digest(f"a{k}") % 2147483647, digest(f"b{k}") % 2147483647) for k in range(count)]
+    return [min((a * x + b) % 4294967311 for x in found) for a, b in of_k] if found else []
+
+
+some_terms = st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=5), max_size=6)
+
+
+@few
+@given(st.lists(st.none() | some_terms), st.integers(1, 20), st.data())
+def test_law_minhash_is_its_definition_in_any_layout(
+    lists: list[list[str | None] | None], count: int, data: st.DataObject
+) -> None:
+    expected = [signature(terms, count) for terms in lists]
+    column = pa.array([["before"], *lists, ["after"]], pa.list_(pa.string()))[1 : 1 + len(lists)]
+    large = column.cast(pa.large_list(pa.large_string()))
+    words = pa.array(lists, pa.list_(pa.dictionary(pa.int32(), pa.string())))
+    for layout in (column, large, words):
+        found = minhash(layout, count)
+        assert found.type == pa.list_(pa.int64())
+        assert found.to_pylist() == expected
+    at = data.draw(st.integers(0, len(lists)))
+    assert minhash(column[:at], count).to_pylist() + minhash(column[at:], count).to_pylist() == expected
+
+
+def test_minhash_of_the_largest_products_does_not_overflow() -> None:
+    """Python's integers, over many terms and numbers: the largest hash, of 2,000 terms, is near 2^32."""
+    terms = [str(number) for number in range(2000)]
+    assert max(map(digest, terms)) > 0.999 * 2**32
+    lists = [[term] for term in terms]
+    assert minhash(pa.array(lists), 100).to_pylist() == [signature(terms, 100) for terms in lists]
+
+
+def test_minhash_estimates_the_jaccard_similarity() -> None:
+    sets = [[str(number) for number in range(begin, begin + 300)] for begin in (0, 100, 1000)]
+    one, other, far = (np.array(found) for found in minhash(pa.array(sets), 2000).to_pylist())
+    assert abs((one == other).mean() - 0.5) < 0.05  # 200 of 400; the standard error is 0.011
+    assert (one == far).mean() < 0.01
+
+
+def test_minhash_of_nulls_alone_and_of_nothing() -> None:
+    assert minhash(pa.nulls(2), 3).to_pylist() == [[], []]
+    assert minhash(pa.array([], pa.list_(pa.string())), 3).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: minhash(pa.array([["a"]]), 0), "count is 0: give a number from 1 on"),
+        (lambda: hash_term(pa.array(["a"]), 0), "size is 0: give a number from 1 to 2147483647"),
+        (lambda: hash_term(pa.array(["a"]), 2**31), "size is 2147483648: give"),
+    ],
+)
+def test_a_wrong_size_is_refused(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
 
 
 @few

@@ -10,6 +10,7 @@ import tempfile
 import time
 import unicodedata
 import warnings
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,9 +19,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
 
 from udfs import chinese, segment, unicode_tables
-from udfs.text import Spans, TextConfig, normalize, spans, stop_words, tokenize, tokens, user_words
+from udfs.text import Spans, TextConfig, ngrams, normalize, spans, stop_words, tokenize, tokens, user_words
 
 DEFAULT = TextConfig()
 TRICKY = (
@@ -654,3 +656,63 @@ def test_a_long_document_outgrows_the_first_guess() -> None:
     assert normal("Ⱥ" * 100_000) == "ⱥ" * 100_000
     assert normal("İ" * 100_000) == "i\u0307" * 100_000
     assert cut("a " * 100_000) == ["a"] * 100_000
+
+
+def of_sentences(text: str | None, least: int, most: int, config: TextConfig) -> list[str]:
+    """The n-grams of a text by their definition, for tokenizers of words."""
+    lists = tokens(pa.array([text], pa.string()), config)[0].as_py()
+    found = []
+    for i in range(len(lists["token"])):
+        for n in range(least, most + 1):
+            if lists["sentence"][i : i + n] == [lists["sentence"][i]] * n:
+                found.append(" ".join(lists["token"][i : i + n]))
+    return found
+
+
+ranges = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (1, 9)])
+
+
+@few
+@given(st.lists(texts | st.none(), max_size=6), configs, ranges)
+def test_law_ngrams_are_those_of_each_sentence_in_order(
+    rows: list[str | None], config: TextConfig, sizes: tuple[int, int]
+) -> None:
+    found = ngrams(pa.array(rows, pa.string()), *sizes, config)
+    found.validate(full=True)
+    assert found.type == pa.list_(pa.string())
+    assert found.to_pylist() == [of_sentences(row, *sizes, config) for row in rows]
+
+
+@few
+@given(
+    st.lists(texts, max_size=6),
+    configs | st.sampled_from([TextConfig(tokenizer="char"), TextConfig(tokenizer="char_wb")]),
+    ranges,
+)
+def test_law_ngrams_are_what_the_main_job_counts(rows: list[str], config: TextConfig, sizes: tuple[int, int]) -> None:
+    from models.features import FeatureConfig
+
+    counted = FeatureConfig(text=config, ngrams=sizes).count(pa.array(rows, pa.string()))
+    terms = counted.dictionary.terms.to_pylist()
+    expected = [
+        {terms[i]: tf for i, tf in zip(counted.ids[a:b].tolist(), counted.tf[a:b].tolist(), strict=True)}
+        for a, b in zip(counted.indptr, counted.indptr[1:], strict=False)
+    ]
+    assert [Counter(row) for row in ngrams(pa.array(rows, pa.string()), *sizes, config).to_pylist()] == expected
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 3), (2, 2)])
+def test_ngrams_of_text_without_sentence_ends_are_those_of_scikit_learn(sizes: tuple[int, int]) -> None:
+    rows = ["the cat sat on the mat the cat", "", "one", "数据 文本 数据 x9 and so on", "é è"]
+    judge = CountVectorizer(ngram_range=sizes)
+    counts = judge.fit_transform(rows).toarray()
+    names = judge.get_feature_names_out()
+    expected = [{name: count for name, count in zip(names, row, strict=True) if count} for row in counts.tolist()]
+    found = ngrams(pa.array(rows), *sizes, TextConfig(tokenizer="sklearn", unicode="none")).to_pylist()
+    assert [Counter(row) for row in found] == expected
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (2, 1), (-1, -1)])
+def test_a_wrong_range_of_ngrams_is_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"n-grams of {sizes[0]} to {sizes[1]} tokens: give two numbers from 1 on"):
+        ngrams(pa.array(["a"]), *sizes)
