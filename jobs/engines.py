@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -14,6 +15,7 @@ from jobs.progress import progress
 from jobs.queries import Query, Value, back_ticked, identifier
 from jobs.session import Mistake, log, mistakes, no_task_left, reason, spark_session, uninterrupted
 from jobs.tables import quoted
+from udfs.spark import register
 
 URL = re.compile(
     r"hive2://(?:(?P<user>[\w.-]+)@)?(?P<host>[\w.-]+):(?P<port>\d{1,5})(?:/(?P<database>\w*))?"
@@ -37,6 +39,7 @@ class Spark:
         self.target = Target(output, "--output", overwrite) if output else None
         found = {name: _folder(name, path) for name, path in names.items()}
         self.spark = spark_session("textmill query")
+        register(self.spark)
         for name, (form, path) in found.items():
             try:
                 self.spark.read.format(form).load(literal(path)).createOrReplaceTempView(quoted(name))
@@ -152,12 +155,14 @@ class HiveServer:
             place = places[query.name]
             own = {name: made.get(str(value), value) for name, value in values.items()}
             made[query.name] = place
+            started = time.monotonic()
             target, new = back_ticked(place), back_ticked(f"{place}__new")
             self._execute(f"DROP TABLE IF EXISTS {new}", query.name)
             self._execute(f"CREATE TABLE {new} STORED AS PARQUET AS {query.for_hive(own)}", query.name)
+            number = self._execute(f"SELECT count(*) FROM {new}", query.name).fetchone()[0]
             self._execute(f"DROP TABLE IF EXISTS {target}", query.name)
             self._execute(f"ALTER TABLE {new} RENAME TO {target}", query.name)
-            number = self._execute(f"SELECT count(*) FROM {target}", query.name).fetchone()[0]
+            log.info("%s: done in %.1f s", query.name, time.monotonic() - started)
             yield query.name, place, number
 
     def _execute(self, statement: str, name: str) -> Any:
@@ -166,7 +171,6 @@ class HiveServer:
         from TCLIService.ttypes import TOperationState as State
 
         cursor = self._connection.cursor()
-        started = time.monotonic()
         try:
             cursor.execute(statement, async_=True)
             pause = 0.02
@@ -186,7 +190,6 @@ class HiveServer:
             raise _failed(name, getattr(status, "errorMessage", None) or str(error)) from None
         if state.operationState != State.FINISHED_STATE:
             raise _failed(name, state.errorMessage or "Hive gave no reason")
-        log.info("%s: done in %.1f s", name, time.monotonic() - started)
         return cursor
 
 
@@ -203,6 +206,7 @@ def _connect(url: re.Match[str], conf: dict[str, str]) -> Any:
         from pyhive import hive
     except ImportError as error:
         raise Mistake(f"--engine hive needs PyHive ({error}): install the packages of requirements.in") from None
+    logging.getLogger("pyhive").setLevel(logging.WARNING)
     auth = url["auth"] or "NONE"
     settings: dict[str, Any] = {"auth": auth, "username": url["user"] or os.environ.get("USER", "textmill")}
     if auth == "LDAP":

@@ -134,7 +134,7 @@ def hive_literal(value: Value) -> str:
         return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
     if isinstance(value, float):
         return f"cast('{value!r}' AS double)"
-    return f"({value})"
+    return str(value) if value >= 0 else f"({value})"
 
 
 def as_table(columns: list[str], rows: list[tuple[Any, ...]]) -> str:

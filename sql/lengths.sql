@@ -21,7 +21,7 @@
 --     95 | 10
 --     99 | 10
 --     100 | 10
-SELECT p.percent, min(l.characters) AS characters
+SELECT p.`percent`, min(l.characters) AS characters
 FROM (
   SELECT characters, sum(documents) OVER (ORDER BY characters) AS reached, sum(documents) OVER () AS total
   FROM (
@@ -30,7 +30,10 @@ FROM (
     GROUP BY coalesce(length(text), 0)
   ) c
 ) l
-CROSS JOIN (SELECT q.percent FROM (SELECT 1 AS one) o LATERAL VIEW explode(array(0, 1, 5, 25, 50, 75, 95, 99, 100)) q AS percent) p
-WHERE l.reached * 100 >= l.total * p.percent
-GROUP BY p.percent
-ORDER BY percent
+CROSS JOIN (
+  SELECT q.`percent`
+  FROM (SELECT array(0, 1, 5, 25, 50, 75, 95, 99, 100) AS percents) o LATERAL VIEW explode(o.percents) q AS `percent`
+) p
+WHERE l.reached * 100 >= l.total * p.`percent`
+GROUP BY p.`percent`
+ORDER BY `percent`

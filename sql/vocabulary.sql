@@ -32,7 +32,7 @@ FROM (
   SELECT c.term, c.df, c.cf
   FROM (SELECT term, count(*) AS df, sum(tf) AS cf FROM :term_counts GROUP BY term) c
   CROSS JOIN (SELECT count(*) AS n FROM :documents) d
-  WHERE c.df >= :min_df AND c.df <= :max_df * d.n
+  WHERE c.df >= :min_df AND cast(c.df AS double) <= :max_df * d.n
   ORDER BY cf DESC, term
   LIMIT :max_features
 ) chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.hashing import hash_term, minhash
+from udfs.hashing import hash_term, minhash, murmur3
 from udfs.text import TextConfig, ngrams, normalize, tokens
 
 
@@ -93,6 +93,13 @@ FUNCTIONS = {
             "The index of the term, from 0 to `size` - 1, as featurize --hash and Spark ML's HashingTF have it: "
             "MurmurHash3 of 32 bits, seed 42. NULL stays NULL.",
             lambda _, term, size: hash_term(term, size),
+        ),
+        Function(
+            "murmur3",
+            {"term": "string"},
+            "int",
+            "MurmurHash3 of 32 bits, seed 42, as a signed number: pmod of it by `size` is hash_term. NULL stays NULL.",
+            lambda _, term: murmur3(term),
         ),
         Function(
             "minhash",

@@ -195,6 +195,15 @@ def hash_indices(terms: pa.Array, size: int) -> np.ndarray:
     return _indices(*string_buffers(terms), size)
 
 
+def murmur3(terms: pa.Array) -> pa.Array:
+    """MurmurHash3 x86_32 with seed 42 of each term (any string array), int32; null stays null.
+
+    Its non-negative remainder by a size is the term's index.
+    """
+    hashes = hash_indices(terms, 1 << 32).astype(np.uint32).view(np.int32)
+    return pa.array(hashes, mask=~np.asarray(terms.is_valid()))
+
+
 def hash_term(terms: pa.Array, size: int) -> pa.Array:
     """The index of each term (any string array) among `size`, int32: see `hash_indices`; null stays null.
 

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,7 +50,7 @@ PARAMS = {
     "ngrams.tokens": "kept_tokens",
     "bm25.tokens": "kept_tokens",
     "cooccurrence.reach": "2",
-    "hashed_terms.size": "50",
+    "hashing.size": "50",
     "merge_counts.vocabulary": "vocabulary",
     "minhash.places": "16",
     "most": "2",
@@ -61,6 +62,8 @@ PARAMS = {
     "vocabulary.max_df": "0.75",
     "vocabulary.max_features": "60",
 }
+
+
 @cache
 def documents() -> list[Row]:
     """id, text, label: the texts above, and some real pages in Chinese."""
@@ -187,14 +190,12 @@ def search() -> list[Row]:
     return [(rank, id, score) for rank, (id, score) in enumerate(best, 1)]
 
 
-def hashed_terms() -> list[Row]:
-    from sklearn.utils import murmurhash3_32
-
-    return [(term, murmurhash3_32(term.encode(), seed=42) % 50) for term in document_frequencies()]
+def term_hashes() -> list[Row]:
+    return [(term, mmh3.hash(term, 42)) for term in document_frequencies()]
 
 
 def hashing() -> list[Row]:
-    index = dict(hashed_terms())
+    index = {term: murmur3 % 50 for term, murmur3 in term_hashes()}
     counts = Counter[tuple[str, int]]()
     for id, term, tf in term_counts():
         counts[id, index[term]] += tf
@@ -315,7 +316,9 @@ def quality() -> list[Row]:
 
 def lengths() -> list[Row]:
     found = sorted(len(text or "") for _, text, _ in documents())
-    places = {percent: max(0, math.ceil(percent / 100 * len(found)) - 1) for percent in (0, 1, 5, 25, 50, 75, 95, 99, 100)}
+    places = {
+        percent: max(0, math.ceil(percent / 100 * len(found)) - 1) for percent in (0, 1, 5, 25, 50, 75, 95, 99, 100)
+    }
     return [(percent, found[place]) for percent, place in places.items()]
 
 
@@ -330,9 +333,9 @@ REFERENCE: dict[str, Callable[[], list[Row]]] = {
 } | {
     function.__name__: function
     for function in (
-        average, bm25, cooccurrence, duplicates, features, hashed_terms, hashing, kept_tokens, label_distribution,
-        lengths, merge_counts, minhash, near_duplicates, ngrams, pmi, quality, search, split_words, term_counts, tfidf,
-        top_terms, vocabulary, vote,
+        average, bm25, cooccurrence, duplicates, features, hashing, kept_tokens, label_distribution,
+        lengths, merge_counts, minhash, near_duplicates, ngrams, pmi, quality, search, split_words, term_counts,
+        term_hashes, tfidf, top_terms, vocabulary, vote,
     )
 }  # fmt: skip
 
@@ -387,4 +390,3 @@ def _is_floats(value: Any) -> bool:
 
 def _floats(row: Row) -> list[float]:
     return [each for value in row for each in (value if _is_floats(value) else [value]) if isinstance(each, float)]
-

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.queries import Query, read_query
 from tests.sql.examples import QUERIES, SQL, Row, Table, example
+from udfs.spark import register
 
 
 def spark_rows(spark: SparkSession, query: Query, tables: dict[str, Table], settings: dict[str, str]) -> DataFrame:
@@ -43,7 +44,12 @@ def dialect(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Spa
     spark.conf.set("spark.sql.ansi.enabled", before)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", QUERIES, ids=lambda path: path.stem)
+@pytest.fixture(scope="module", autouse=True)
+def functions(spark: SparkSession) -> None:
+    register(spark)
+
+
+@pytest.mark.parametrize("path", [*QUERIES, *sorted(SQL.glob("spark/*.sql"))], ids=lambda path: path.stem)
 def test_an_example_gives_what_it_says(dialect: SparkSession, path: Path) -> None:
     query, shown = read_query(path), example(path)
     found = [tuple(row) for row in spark_rows(dialect, query, shown.tables, shown.settings).collect()]
