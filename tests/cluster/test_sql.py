@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -10,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyhive import hive
 
 from jobs import query, session
+from jobs.queries import read_query
 from tests.cluster.processes import ROOT, Cluster
 from tests.sql.examples import SQL
+from tests.sql.nasty import SPLITS, VALUES, VIEWS, WORDS
 from tests.sql.reference import PARAMS, REFERENCE, TABLES, Row, assert_same, write_tables
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -122,3 +127,52 @@ def test_a_plan_and_rows_are_printed(hadoop: Cluster, engine: str, capsys: pytes
     assert lines[0].split() == ["label", "documents", "share"]
     assert len(lines) == 5
     assert lines[-1].startswith("… and more rows")
+
+
+def ask(cursor: Any, path: Path, text: str, **given: str) -> list[Row]:
+    path.write_text(text, "utf-8")
+    found = read_query(path)
+    cursor.execute(found.for_hive(found.values(given)))
+    return cursor.fetchall()
+
+
+@pytest.fixture(scope="module")
+def words(hadoop: Cluster, cursor: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    maps = [{"x": 1, "y": 2}, {}, None, None]
+    columns = {
+        "id": pa.array([id for id, _ in WORDS], pa.int32()),
+        "w": pa.array([w for _, w in WORDS], pa.list_(pa.string())),
+        "m": pa.array([m and list(m.items()) for m in maps], pa.map_(pa.string(), pa.int32())),
+    }
+    place = tmp_path_factory.mktemp("words") / "words.parquet"
+    pq.write_table(pa.table(columns), place)
+    hadoop.put(place, "/sql/words/part-0.parquet")
+    cursor.execute(
+        "CREATE EXTERNAL TABLE sql_mr.words (id int, w array<string>, m map<string,int>) STORED AS PARQUET "
+        f"LOCATION '{hadoop.hdfs}/sql/words'"
+    )
+    return "sql_mr.words"
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_lateral_view(cursor: Any, words: str, tmp_path: Path, name: str) -> None:
+    text, wanted = VIEWS[name]
+    found = ask(cursor, tmp_path / "q.sql", f"-- param: t identifier {words}\n{text}")
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+
+
+def test_a_value_stays_a_value_whatever_it_holds(cursor: Any, tmp_path: Path) -> None:
+    cursor.execute("CREATE TABLE IF NOT EXISTS sql_mr.victims (id int)")
+    cursor.execute("USE sql_mr")
+    for value in VALUES:
+        text = "-- param: s string\nSELECT hex(:s) AS s, length(:s) AS n, ':s' AS t"
+        assert ask(cursor, tmp_path / "q.sql", text, s=value) == [(value.encode().hex().upper(), len(value), ":s")]
+    cursor.execute("SHOW TABLES LIKE 'victims'")
+    assert cursor.fetchall() == [("victims",)]
+
+
+def test_patterns_of_character_classes_split_as_in_spark(cursor: Any, tmp_path: Path) -> None:
+    for text, (pattern, parts) in SPLITS.items():
+        for given in ("'" + pattern + "'", ":p"):
+            query = f"-- param: s string\n-- param: p string\nSELECT split(:s, {given}) AS w, :p AS p"
+            assert json.loads(ask(cursor, tmp_path / "q.sql", query, s=text, p=pattern)[0][0]) == parts
