@@ -115,6 +115,10 @@ bench-featurize: install  ## measure featurize against its peers
 bench-scaling: install  ## measure how memory and CPU time grow with the corpus and the vocabulary
 	@$(PY) -m benchmarks.scaling $(ARGS)
 
+.PHONY: bench-sql
+bench-sql: install  ## measure tokenising in Spark SQL against built-ins and a row UDF
+	@$(PY) -m benchmarks.sql $(ARGS)
+
 .PHONY: zip
 zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes it
 	@mkdir -p build

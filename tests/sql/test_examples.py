@@ -1,9 +1,8 @@
-"""Each query's example gives on Spark what its header says, whatever Spark's dialect."""
+"""Each query's example gives on Spark what its header says."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +34,15 @@ def approx(row: Row) -> Any:
     return tuple(pytest.approx(value, rel=1e-12) if isinstance(value, float) else value for value in row)
 
 
-@pytest.fixture(params=["true", "false"], ids=["ansi", "not ansi"])
-def dialect(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The session with Spark 4's and with Spark 3's default."""
-    before = spark.conf.get("spark.sql.ansi.enabled")
-    spark.conf.set("spark.sql.ansi.enabled", request.param)
-    yield spark
-    spark.conf.set("spark.sql.ansi.enabled", before)  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def functions(spark: SparkSession) -> None:
     register(spark)
 
 
 @pytest.mark.parametrize("path", [*QUERIES, *sorted(SQL.glob("spark/*.sql"))], ids=lambda path: path.stem)
-def test_an_example_gives_what_it_says(dialect: SparkSession, path: Path) -> None:
+def test_an_example_gives_what_it_says(spark: SparkSession, path: Path) -> None:
     query, shown = read_query(path), example(path)
-    found = [tuple(row) for row in spark_rows(dialect, query, shown.tables, shown.settings).collect()]
+    found = [tuple(row) for row in spark_rows(spark, query, shown.tables, shown.settings).collect()]
     assert ordered(found, query) == [approx(row) for row in ordered(shown.gives, query)]
 
 
