@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pytest
 from pyhive import hive
 
 from tests.cluster.processes import ROOT, Cluster
+from tests.test_docs import blocks
 from tests.udfs.test_hive_script import NASTY
 from udfs.functions import FUNCTIONS
 from udfs.text import TextConfig
@@ -21,6 +21,7 @@ from udfs.text import TextConfig
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 ENVIRONMENT = ROOT / "build/environment.tgz"
 TEXTS = dict(enumerate(NASTY)) | {None: "of a null id"}
+CODE = "ADD ARCHIVE hdfs:///textmill/textmill.zip"
 GIVEN = "TRANSFORM(hex(cast(id AS string)), hex(text))"
 
 
@@ -32,7 +33,7 @@ def cursor(hadoop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     rows = (("\\N" if cell is None else str(cell).encode().hex() for cell in row) for row in TEXTS.items())
     (folder / "rows").write_text("".join("\t".join(row) + "\n" for row in rows))
     hadoop.put(folder / "rows", "/transform/in/rows")
-    hadoop.put(folder / "textmill.zip", "/transform/textmill.zip")
+    hadoop.put(folder / "textmill.zip", "/textmill/textmill.zip")
     with hive.connect("localhost", hadoop.ports["hiveserver2"], auth="NOSASL") as connection:
         one = connection.cursor()
         for statement in (
@@ -42,7 +43,7 @@ def cursor(hadoop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "LOCATION '/transform/in'",
             "CREATE TABLE texts STORED AS ORC AS SELECT cast(cast(unhex(id) AS string) AS int) AS id, "
             "cast(unhex(text) AS string) AS text FROM digits",
-            "ADD ARCHIVE hdfs:///transform/textmill.zip",
+            CODE,
         ):
             one.execute(statement)
         yield one
@@ -69,23 +70,20 @@ def test_the_table_holds_the_texts_as_they_are(cursor: Any) -> None:
     assert asked(cursor, "SELECT id, text FROM texts") == list(TEXTS.items())
 
 
-def test_tokens_on_yarn_by_the_packed_environment(hadoop: Cluster, cursor: Any) -> None:
+@pytest.mark.usefixtures("cursor")
+def test_tokens_on_yarn_by_the_packed_environment_as_the_page_shows(hadoop: Cluster) -> None:
     assert ENVIRONMENT.exists(), "no build/environment.tgz: make environment"
-    hadoop.fs("-put", str(ENVIRONMENT), "/transform/environment.tgz")
-    cursor.execute("ADD ARCHIVE hdfs:///transform/environment.tgz")
-    cursor.execute("SET mapreduce.framework.name=yarn")
-    cursor.execute("SET mapreduce.map.memory.mb=1024")
-    try:
-        found = asked(
-            cursor,
-            "SELECT cast(cast(unhex(id) AS string) AS int), sentence, position, cast(unhex(token) AS string), begin_at, "
-            f"end_at FROM (SELECT {GIVEN} USING 'environment.tgz/bin/python textmill.zip/udfs/hive.py tokens' "
-            "AS (id string, sentence int, position int, token string, begin_at int, end_at int) FROM texts) AS t",
-        )
-    finally:
-        cursor.execute("SET mapreduce.framework.name=local")
-        cursor.execute("DELETE ARCHIVE hdfs:///transform/environment.tgz")
-    assert found == [(id, *token.values()) for id, tokens in expected("tokenize") for token in tokens]
+    hadoop.fs("-put", str(ENVIRONMENT), "/textmill/environment.tgz")
+    (shown,) = blocks("docs/functions.md", "sql hive")
+    *archives, query, _ = (statement.strip() for statement in shown.split(";"))
+    settings = ("USE transforming", "SET mapreduce.framework.name=yarn", "SET mapreduce.map.memory.mb=1024")
+    with hive.connect("localhost", hadoop.ports["hiveserver2"], auth="NOSASL") as connection:
+        cursor = connection.cursor()
+        for statement in (*settings, *archives):
+            cursor.execute(statement)
+        found = asked(cursor, query)
+    rows = [(id, *token.values()) for id, tokens in expected("tokenize") for token in tokens]
+    assert sorted(found, key=str) == sorted(((None if id is None else str(id), *row) for id, *row in rows), key=str)
     assert hadoop.applications()[0]["finalStatus"] == "SUCCEEDED"
 
 
