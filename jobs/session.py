@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -134,14 +134,17 @@ def in_cluster_mode() -> bool:
     return "SPARK_YARN_STAGING_DIR" in os.environ
 
 
-def spark_session(name: str) -> SparkSession:
-    """The session that spark-submit configured, or a local one, with Textmill's code in its workers."""
+def spark_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that spark-submit configured, or a local one, with Textmill's code in its workers.
+
+    settings: what a job adds, unless spark-submit says otherwise.
+    """
     hadoop()
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    for setting, value in {"spark.log.level": "WARN", **PATIENCE}.items():
+    for setting, value in {"spark.log.level": "WARN", **PATIENCE, **(settings or {})}.items():
         if not SparkConf().contains(setting):
             builder = builder.config(setting, value)
     spark = builder.getOrCreate()

@@ -3,7 +3,7 @@
 Conventions in README.md and docs/*.md, by what follows a fence: every ```pycon is a doctest, and the blocks of a page
 share one session; ```bash test is run as it stands; ```text demo is what `make demo` prints; ```text tree names paths;
 ```bash job is run with its jobs in the tests' session, and the first block prints ```text job; ```bash pipe prints
-```text pipe.
+```text pipe; each ```sql spark gives the ```text spark after it; ```sql hive is run by tests/cluster.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from jobs import merge_models, options, stream_counts
+from jobs import merge_models, options, stream_counts, thrift_server
 from jobs.options import FITTING
 from jobs.session import exit_code
+from udfs.functions import FUNCTIONS
+from udfs.spark import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -37,6 +43,7 @@ JOBS = {  # and where their options are
     "docs/featurize.md": options.parser,
     "docs/models.md": merge_models.parser,
     "docs/mapreduce.md": stream_counts.own_options,
+    "docs/functions.md": thrift_server.parser,
 }
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
@@ -148,6 +155,23 @@ def test_the_commands_of_models_print_what_the_page_shows(place: Path, capsys: p
         run_here(command, place)
     manifests = [json.loads((place / f"demo/{name}/manifest.json").read_text()) for name in ("both", "model1")]
     assert manifests[0] == manifests[1]
+
+
+@pytest.mark.spark
+def test_the_functions_give_what_the_page_shows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    session = spark.newSession()
+    register(session)
+    queries, shown = blocks("docs/functions.md", "sql spark"), blocks("docs/functions.md", "text spark")
+    for query in queries:
+        session.sql(query).show(truncate=False)
+    assert capsys.readouterr().out.replace("\n\n", "\n") == "".join(shown)
+    for name in FUNCTIONS:
+        assert any(f"{name}(" in query for query in queries)
+
+
+def test_each_function_is_described_as_it_describes_itself() -> None:
+    rows = re.findall(r"^\| (`\w+\(.* -> .*`) \| (.*) \|$", read("docs/functions.md"), re.MULTILINE)
+    assert rows == [(f"`{function.signature}`", function.description) for function in FUNCTIONS.values()]
 
 
 def run_here(command: str, place: Path) -> None:
