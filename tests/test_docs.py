@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from jobs import merge_models, options, stream_counts, thrift_server
+from jobs import merge_models, options, query, stream_counts, thrift_server
 from jobs.options import FITTING
 from jobs.session import exit_code
 from udfs.functions import FUNCTIONS
@@ -44,6 +44,7 @@ JOBS = {  # and where their options are
     "docs/models.md": merge_models.parser,
     "docs/mapreduce.md": stream_counts.own_options,
     "docs/functions.md": thrift_server.parser,
+    "docs/sql.md": query.parser,
 }
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
@@ -71,7 +72,7 @@ def heading_anchors(text: str) -> set[str]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that looks like the project's root to a command, and in which its output harms nothing."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in (*CODE, "tests"):
+    for name in (*CODE, "sql", "tests"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     return folder
@@ -158,6 +159,19 @@ def test_the_commands_of_models_print_what_the_page_shows(place: Path, capsys: p
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_commands_of_sql_print_what_the_page_shows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (commands,), (shown,) = blocks("docs/sql.md", "bash job"), blocks("docs/sql.md", "text job")
+    for command in commands.replace("\\\n", "").splitlines():
+        run_here(command, place)
+    assert capsys.readouterr().out.endswith(shown)
+    described = read("docs/sql.md").split("## The queries")[1].split("## On Hive")[0]
+    assert set(re.findall(r"^[a-z_]+$", (ROOT / "sql/ORDER").read_text(), re.MULTILINE)) == {
+        name for row in re.findall(r"^\| (`[a-z_`, ]+`) \|", described, re.MULTILINE) for name in re.findall(r"\w+", row)
+    }
+
+
+@pytest.mark.spark
 def test_the_functions_give_what_the_page_shows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     session = spark.newSession()
     register(session)
@@ -181,7 +195,8 @@ def run_here(command: str, place: Path) -> None:
         subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=place, check=True)
         return
     job = importlib.import_module(words[1].removesuffix(".py").replace("/", "."))
-    assert exit_code(job.main, [str(place / word) if "/" in word else word for word in words[2:]]) == 0
+    local = re.compile(r"^((?:\w+=)?)((?:demo|sql|tests)(?:/.*)?)$")
+    assert exit_code(job.main, [local.sub(rf"\1{place}/\2", word) for word in words[2:]]) == 0
 
 
 def test_the_chinese_examples_numbers(chinese: pa.Table) -> None:
