@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyhive import hive
 
 from tests.jobs.test_featurize import ROOT, submission, submit
 
+hive = pytest.importorskip("pyhive.hive", reason="the packages for Spark 3.5 have no PyHive")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SCRIPT = ROOT / "jobs/thrift_server.py"
 NOSASL = ("--conf", "spark.hadoop.hive.server2.authentication=NOSASL")  # PyHive needs packages for anything else

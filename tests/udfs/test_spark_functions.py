@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark.sql.functions
 import pytest
 from pyspark.ml.feature import HashingTF
 
@@ -17,12 +22,16 @@ from udfs.text import TextConfig, ngrams, normalize
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).resolve().parents[2]
+NO_UI = "spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false"
 NASTY = ["The cat. A mat!", None, "", "a\tb\nc\r\0\\N", "👩‍🚀 İ", "यह क्षि है", "数据 中文。", "  ", "don’t\u00a0stop"]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["arrow", "pandas"])
 def session(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with the functions, called in either way, and the table `texts`."""
+    if not (request.param or hasattr(pyspark.sql.functions, "arrow_udf")):
+        pytest.skip("Spark has no Arrow UDFs before 4.1")
     child = spark.newSession()
     register(child, pandas=request.param)
     child.createDataFrame(list(enumerate(NASTY)), "id int, text string").repartition(2).createOrReplaceTempView("texts")
@@ -120,3 +129,37 @@ def test_a_configuration_holds_for_all_functions(spark: SparkSession) -> None:
     register(child, config)
     (row,) = child.sql("SELECT normalize('A 云计算'), tokenize('A 云计算').token, ngrams('A 云计算', 1, 2)").collect()
     assert list(row) == ["A 云计算", ["A", "云计算"], ngrams(pa.array(["A 云计算"]), 1, 2, config)[0].as_py()]
+
+
+# What a user's script does, in a session that the arguments ask for.
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, sys.argv[1])
+from udfs.spark import register
+
+builder = SparkSession.builder
+spark = (builder.remote if sys.argv[2] == "remote" else builder.master)(sys.argv[3]).getOrCreate()
+register(spark)
+register(spark)  # again
+query = "SELECT ngrams('A b. 数据', 1, 2), size(minhash(array('a'), 3)) FROM range(20)"
+print([list(row) for row in spark.sql(query).distinct().collect()])
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["master local-cluster[1,1,1024]", "remote local[1]"])
+def test_executors_need_nothing_of_textmill(kind: str, tmp_path: Path) -> None:
+    """The script is run elsewhere, so that no worker finds the code by its folder."""
+    if kind.startswith("remote"):
+        pytest.importorskip("grpc", reason="the client of Spark Connect needs pyspark[connect]")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"--conf {NO_UI} pyspark-shell"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, ROOT, *kind.split()],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=800,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == ["[[['a', 'a b', 'b', '数', '数 据', '据'], 3]]"], done.stderr[-3000:]
