@@ -211,6 +211,8 @@ def hash_term(terms: pa.Array, size: int) -> pa.Array:
     """
     if not 1 <= size < 2**31:
         raise ValueError(f"size is {size}: give a number from 1 to 2147483647")
+    if pa.types.is_null(terms.type):
+        terms = terms.cast(pa.string())
     return pa.array(hash_indices(terms, size).astype(np.int32), mask=~np.asarray(terms.is_valid()))
 
 
@@ -234,7 +236,7 @@ def minhash(terms: pa.Array, count: int) -> pa.Array:
     """
     if count < 1:
         raise ValueError(f"count is {count}: give a number from 1 on")
-    if pa.types.is_null(terms.type):
+    if pa.types.is_null(terms.type) or pa.types.is_null(terms.type.value_type):
         terms = terms.cast(pa.list_(pa.string()))
     of_list = pc.list_parent_indices(terms)  # none for a null list
     flat = terms.flatten()

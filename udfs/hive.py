@@ -114,7 +114,7 @@ def token_rows(config: TextConfig, ids: pa.Array, values: pa.Array) -> list[pa.A
 def called(function: Function, config: TextConfig, values: pa.Array, numbers: list[int]) -> pa.Array:
     """What a function of one column and some numbers gives."""
     (name, kind), *_ = function.arguments.items()
-    column = lists_of(values, name) if kind.startswith("array") else text(hexadecimal(values, name))
+    column = lists_of(values) if kind.startswith("array") else text(hexadecimal(values, name))
     return written(function.apply(config, column, *numbers))
 
 
@@ -139,7 +139,10 @@ def columns(lines: bytes, done: int) -> Iterator[tuple[pa.Array, pa.Array]]:
     found = 1 + np.diff(np.searchsorted(tabs, ends), prepend=0)
     wrong = np.flatnonzero(found != 2)
     if len(wrong):
-        raise BadRow(done + int(wrong[0]), f"has columns: {found[wrong[0]]}, not 2: give hex(id) and hex of the value")
+        raise BadRow(
+            done + int(wrong[0]),
+            f"has columns: {found[wrong[0]]}, not 2: give those of hex(cast(id AS string)), hex(text)",
+        )
     for at in range(0, len(ends), ROWS):
         rows = slice(at, at + ROWS)
         yield fields(data, begins[rows], tabs[rows]), fields(data, tabs[rows] + 1, ends[rows])
@@ -166,7 +169,8 @@ def hexadecimal(column: pa.Array, name: str) -> pa.Array:
     if bad:
         shown = column[int(min(bad))].as_py()
         raise BadRow(
-            int(min(bad)), f"has no hexadecimal {name} but {shown[:30]!r}: give hex({name}), and NULL as {NULL}"
+            int(min(bad)),
+            f"has no hexadecimal {name} but {shown[:30]!r}: give hex(cast({name} AS string)), and NULL as {NULL}",
         )
     joined = values[0::2] << 4 | values[1::2]
     return assembled(pa.large_binary(), column, offsets // 2, joined)
@@ -183,11 +187,11 @@ def text(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(column), column.buffers())
 
 
-def lists_of(column: pa.Array, name: str) -> pa.Array:
+def lists_of(column: pa.Array) -> pa.Array:
     """Each row's values, which are written with commas between; nothing is no value."""
     lists = pc.split_pattern(pc.if_else(pc.equal(pc.binary_length(column), 0), None, column), ",")
     try:
-        values = hexadecimal(lists.flatten(), name)
+        values = hexadecimal(lists.flatten(), "term")
     except BadRow as error:
         raise BadRow(pc.list_parent_indices(lists)[error.row].as_py(), str(error)) from None
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()

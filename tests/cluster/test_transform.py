@@ -104,7 +104,7 @@ def test_the_other_functions(cursor: Any) -> None:
     found = asked(
         cursor,
         "SELECT cast(cast(unhex(id) AS string) AS int), cast(unhex(term) AS string) FROM "
-        f"({terms}) AS t LATERAL VIEW explode(split(terms, ',')) AS term WHERE term <> ''",
+        f"({terms}) AS t LATERAL VIEW explode(split(terms, ',')) each AS term WHERE term <> ''",
     )
     assert [row for row in found if row[0] is not None] == sorted(
         (id, term) for id, terms in expected("ngrams", 1, 2) for term in terms if id is not None
@@ -122,9 +122,12 @@ def test_the_other_functions(cursor: Any) -> None:
 
 
 def test_a_text_that_is_not_in_hexadecimal_fails_the_query_and_tells_the_row(hadoop: Cluster, cursor: Any) -> None:
+    wrong = "TRANSFORM(hex(cast(id AS string)), text)"
     with pytest.raises(hive.OperationalError):
-        asked(cursor, f"SELECT TRANSFORM(hex(id), text) USING '{script('tokens')}' AS (a string) FROM texts WHERE id=0")
-    told = "hive.py: row 1 has no hexadecimal text but b'The cat. A mat!': give hex(text), and NULL as \\N"
+        asked(cursor, f"SELECT {wrong} USING '{script('tokens')}' AS (a string) FROM texts WHERE id = 0")
+    told = (
+        "hive.py: row 1 has no hexadecimal text but b'The cat. A mat!': give hex(cast(text AS string)), and NULL as \\N"
+    )
     end = time.monotonic() + 30
     while told not in hadoop.log("hiveserver2").read_text(errors="replace"):
         assert time.monotonic() < end

@@ -108,8 +108,10 @@ def test_minhash_estimates_the_jaccard_similarity() -> None:
     assert (one == far).mean() < 0.01
 
 
-def test_minhash_of_nulls_alone_and_of_nothing() -> None:
+def test_hashes_of_nulls_alone_and_of_nothing() -> None:
     assert minhash(pa.nulls(2), 3).to_pylist() == [[], []]
+    assert minhash(pa.array([[], None, [None]]), 3).to_pylist() == [[], [], []]
+    assert hash_term(pa.nulls(2), 3).to_pylist() == [None, None]
     assert minhash(pa.array([], pa.list_(pa.string())), 3).to_pylist() == []
 
 
