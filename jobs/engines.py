@@ -120,7 +120,10 @@ class HiveServer:
         self.overwrite = overwrite
         self._connection = _connect(found, conf)
         for resource in resources:
-            self._execute(f"ADD ARCHIVE {resource}", "--resource")
+            try:
+                self._execute(f"ADD ARCHIVE {resource}", "--resource")
+            except RuntimeError as error:
+                raise Mistake(f"--resource {resource}: {error}") from None
 
     def has(self, table: str) -> bool:
         """Whether there is a table or view of this name."""
