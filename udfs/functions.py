@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.hashing import hash_term, minhash, murmur3
+from udfs.language import lang
 from udfs.text import TextConfig, ngrams, normalize, tokens
 
 
@@ -100,6 +101,14 @@ FUNCTIONS = {
             "int",
             "MurmurHash3 of 32 bits, seed 42, as a signed number: pmod of it by `size` is hash_term. NULL stays NULL.",
             lambda _, term: murmur3(term),
+        ),
+        Function(
+            "lang",
+            {"text": "string"},
+            "string",
+            "The language that the text is most likely in, as a code of ISO 639 such as zh or en, by its first 2,000 "
+            "characters. NULL where nothing tells one.",
+            lambda _, text: lang(text),
         ),
         Function(
             "minhash",

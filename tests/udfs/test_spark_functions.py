@@ -59,6 +59,8 @@ def test_the_functions_of_texts(session: SparkSession) -> None:
     lists = pa.array(here("ngrams", texts, one, two))
     assert column(session, "minhash(ngrams(text, 1, 2), 5)") == here("minhash", lists, pa.array([5] * len(NASTY)))
     assert column(session, "hash_term(text, 1000)") == here("hash_term", texts, pa.array([1000] * len(NASTY)))
+    assert column(session, "murmur3(text)") == here("murmur3", texts)
+    assert column(session, "lang(text)") == here("lang", texts)
     # In a condition, and with NULL or a list of NULL and others in place of a column.
     assert session.sql("SELECT id FROM texts WHERE size(tokenize(text)) = 4 ORDER BY id").collect() == [
         (0,),
@@ -73,8 +75,9 @@ def test_the_functions_of_texts(session: SparkSession) -> None:
 def test_the_types_are_those_of_the_signatures(session: SparkSession) -> None:
     calls = {
         "normalize": "text", "tokenize": "text", "ngrams": "text, 1, 1", "hash_term": "text, 9",
-        "minhash": "array(text), 3",
+        "minhash": "array(text), 3", "murmur3": "text", "lang": "text",
     }  # fmt: skip
+    assert calls.keys() == FUNCTIONS.keys()
     for name, arguments in calls.items():
         (field,) = session.sql(f"SELECT {name}({arguments}) FROM texts").schema
         assert field.dataType.simpleString() == FUNCTIONS[name].returns
