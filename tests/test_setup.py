@@ -25,9 +25,9 @@ def pins(lock: str | Path) -> dict[str, str]:
 
 
 def required(requirements: str) -> list[tuple[str, str]]:
-    """(name, specifier) of each line of a requirements*.in, the specifier often empty."""
+    """(name, specifier) of each line of a requirements*.in, the specifier often empty; extras are left out."""
     lines = (ROOT / requirements).read_text(encoding="utf-8").splitlines()
-    kept = [line.split("#")[0].strip() for line in lines if not line.startswith(("#", "-"))]
+    kept = [re.sub(r"\[\w+\]", "", line.split("#")[0].strip()) for line in lines if not line.startswith(("#", "-"))]
     return [(re.split(r"[=<>!~]", line)[0], line[len(re.split(r"[=<>!~]", line)[0]) :]) for line in kept if line]
 
 

@@ -88,9 +88,8 @@ def test_terms_of_a_corpus_counted_in_sql_are_those_of_the_model(session: SparkS
 
     emails = corpus("emails.jsonl.gz").slice(0, 300)
     counts = FeatureConfig(ngrams=(1, 2)).count(emails["text"]).dictionary
-    session.createDataFrame([(text,) for text in emails["text"].to_pylist()], "text string").createOrReplaceTempView(
-        "m"
-    )
+    table = session.createDataFrame([(text,) for text in emails["text"].to_pylist()], "text string")
+    table.createOrReplaceTempView("emails")
     found = session.sql(
         "SELECT term, count(DISTINCT id) AS df, count(*) AS cf FROM "
         "(SELECT monotonically_increasing_id() AS id, text FROM emails) "
