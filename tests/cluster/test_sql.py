@@ -121,7 +121,7 @@ def test_what_is_typed_wrong_is_told_in_a_line(
 
 def test_a_plan_and_rows_are_printed(hadoop: Cluster, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(hadoop, engine, str(SQL / "vocabulary.sql"), "--explain") == 0
-    assert "STAGE DEPENDENCIES" in capsys.readouterr().out
+    assert {"mr": "STAGE DEPENDENCIES", "tez": "Reducer 2 <- Map 1"}[engine] in capsys.readouterr().out
     assert run(hadoop, engine, str(SQL / "label_distribution.sql"), "--rows=2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["label", "documents", "share"]
