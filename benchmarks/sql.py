@@ -20,7 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":  # by spark-submit, which puts only this folder on sys.path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.featurize import FIRST_COMPILER, HERE, MEMORY, ROOT, SHARES, SMALL_SHARES, fetched, machine, versions
+from benchmarks.featurize import HERE, MEMORY, ROOT, SHARES, SMALL_SHARES, fetched, machine, versions
 from benchmarks.mixed_corpus import Sample, sample
 
 OURS, BUILT_IN, ROW_UDF = "tokenize, ours", "split, built in", "row UDF in Python"
@@ -84,7 +84,6 @@ def submit(name: str, source: Path, *settings: str) -> list[str]:
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", "--driver-memory", MEMORY]
     for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR", *settings):
         command += ["--conf", setting]
-    command += ["--driver-java-options", FIRST_COMPILER] * (name == OURS)
     return [*command, str(ROOT / "benchmarks/sql.py"), "--job", name, str(source)]
 
 
@@ -134,7 +133,7 @@ def report(small: Sample, large: Sample, pairs: dict[str, list[tuple[Run, Run]]]
             "",
             f"E-mails and Linux sources, mixed by hash: {small.bytes / 1e6:,.0f} and {large.bytes / 1e6:,.0f} MB of "
             f"text ({small.documents:,} and {large.documents:,} documents), read from Parquet; tokens are exploded and "
-            f"counted. local[2]; `tokenize` with `{FIRST_COMPILER}` for Java. Rows (documents) per CPU-second are "
+            f"counted. local[2]. Rows (documents) per CPU-second are "
             f"marginal, as in the page of featurize. Medians of {len(next(iter(pairs.values())))} interleaved runs, in "
             "brackets the lowest and the highest. The three find different tokens: ours normalises and knows all "
             'scripts, `split` takes ASCII letters and digits, the row UDF is `re.findall(r"\\w+", text.lower())`. '

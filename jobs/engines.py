@@ -84,7 +84,7 @@ class Spark:
         try:
             return self.spark.sql(text, bound)
         except Exception as error:  # of the analysis: a column that is missing, a type that does not fit
-            raise Mistake(f"{query.name}: {reason(error)}") from None
+            raise Mistake(f"{query.name}: {re.sub(r'^.[A-Z_.]+. ', '', reason(error))}") from None
 
 
 def _folder(name: str, path: str) -> tuple[str, str]:

@@ -45,9 +45,17 @@ class Parameter:
 
     def value(self, text: str) -> Value:
         """The value that a text stands for; ValueError if it has another type, or is out of bounds."""
-        value = _CONVERT[self.type](f"parameter {self.name}", text)
-        if self.least is not None and self.most is not None and not self.least <= float(value) <= self.most:
-            raise ValueError(f"parameter {self.name} is {text}: give a number from {self.least:g} to {self.most:g}")
+        if self.least is None or self.most is None:
+            value = _CONVERT[self.type](f"parameter {self.name}", text)
+        else:
+            kind = "a whole number" if self.type == "int" else "a number"
+            wanted = f"give {kind} from {_plain(self.least)} to {_plain(self.most)}"
+            try:
+                value = _CONVERT[self.type]("", text)
+            except ValueError:
+                raise ValueError(f"parameter {self.name} is {text[:80]!r}: {wanted}") from None
+            if not self.least <= value <= self.most:  # type: ignore[operator]  # bounds are of numbers
+                raise ValueError(f"parameter {self.name} is {text}: {wanted}")
         if self.choices and value not in self.choices:
             raise ValueError(f"parameter {self.name} is {text[:80]!r}: choose one of {', '.join(self.choices)}")
         return value
@@ -197,6 +205,11 @@ def _check(file: str, query: Query) -> None:
         raise ValueError(f"{file} holds more than one statement: a file is one query")
     if re.search(r"[`'\"\\]|\$\{", others) or "${" in query.text:
         raise ValueError(f"{file} has a quote that does not end, a backslash, or ${{…}}, which engines replace")
+
+
+def _plain(number: float) -> str:
+    """A bound as the header has it."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _int(what: str, text: str) -> int:
