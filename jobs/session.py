@@ -248,8 +248,8 @@ def log_to_file(spark: SparkSession) -> None:
     os.environ["TEXTMILL_LOG"] = str(path)
 
 
-def on_workers(spark: SparkSession, function: str, *settings: Any) -> WorkerFunction:
-    """`jobs.workers.function(batches, partition, *settings)` for mapInArrow, run by the shipped code in the worker."""
+def on_workers(spark: SparkSession, function: str, *settings: Any, module: str = "jobs.workers") -> WorkerFunction:
+    """`module.function(batches, partition, *settings)` for mapInArrow, run by the shipped code in the worker."""
     use, name = package.use, ship_code(spark)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -259,9 +259,8 @@ def on_workers(spark: SparkSession, function: str, *settings: Any) -> WorkerFunc
 
         use(SparkFiles.get(name))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        workers = importlib.import_module("jobs.workers")
-        workers.keep_memory()
-        yield from getattr(workers, function)(batches, partition, *settings)
+        importlib.import_module("jobs.workers").keep_memory()
+        yield from getattr(importlib.import_module(module), function)(batches, partition, *settings)
 
     return run
 
