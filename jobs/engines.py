@@ -210,6 +210,7 @@ def _connect(url: re.Match[str], conf: dict[str, str]) -> Any:
     except ImportError as error:
         raise Mistake(f"--engine hive needs PyHive ({error}): install the packages of requirements.in") from None
     logging.getLogger("pyhive").setLevel(logging.WARNING)
+    logging.getLogger("thrift").setLevel(logging.CRITICAL)  # what it logs, with a traceback, is raised, too
     auth = url["auth"] or "NONE"
     settings: dict[str, Any] = {"auth": auth, "username": url["user"] or os.environ.get("USER", "textmill")}
     if auth == "LDAP":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,3 +164,15 @@ def test_rows_are_shown_in_columns_that_line_up_on_a_terminal() -> None:
     assert lines[2] == "a   猫" + " " * 59 + "   1"
     assert lines[3].startswith("b�  NULL")
     assert lines[4] == "c   " + "x" * 60 + "…   3"
+
+
+def test_a_hive_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    """Thrift would log its own traceback."""
+    path = write(tmp_path, "SELECT 1 AS a")
+    root = SQL.parent
+    command = [sys.executable, root / "jobs" / "query.py", path, "--engine", "hive", "--url", "hive2://127.0.0.1:1"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --url hive2://127.0.0.1:1: HiveServer2 does not let us in (")
