@@ -2,8 +2,8 @@
 
 What would differ between divisions is done here instead: cuts come from a sample chosen by content; gradients are
 multiples of a power of two so coarse that every sum of them is exact, in whatever order XGBoost adds; rows are drawn by
-hashes of their content; log-loss is a sum of whole numbers. Training goes in chunks that each start from the bytes of
-the model, so a run that goes on from such bytes is the run that was not interrupted.
+hashes of their content; log-loss is a sum of whole numbers. Training goes in chunks, and a run that goes on from the
+bytes at the end of one is the run that was not interrupted.
 
 Legend: N rows of this rank, F features, K outputs (margins) of a row.
 """
@@ -395,14 +395,18 @@ def train(
         params = _parameters(config, outputs, threads)
         model = resume or _prior(params, facts, outputs, cuts.shape[1])
         rounds = [Round(*each) for each in json.loads(_booster(params, model).attr("rounds") or "[]")]
+        booster: xgboost.Booster | None = None
         while len(rounds) < config.rounds and not _stopped(rounds, config.early_stopping):
             chunk = len(rounds) // config.checkpoint_every
-            booster = xgboost.Booster(
-                params | {"seed": config.seed + chunk},
-                cache=[each for each in (matrix, judged) if each is not None],
-                model_file=bytearray(model),
-            )
-            objective(_margins(booster, matrix), config, len(rounds))
+            # XGBoost draws columns by a generator that no checkpoint holds, so that each chunk starts a new one. Else
+            # the booster stays: a new one predicts all rows by all trees again.
+            if booster is None or config.colsample < 1:
+                booster = xgboost.Booster(
+                    params | {"seed": config.seed + chunk},
+                    cache=[each for each in (matrix, judged) if each is not None],
+                    model_file=bytearray(model),
+                )
+                objective(_margins(booster, matrix), config, len(rounds))
             for number in range(len(rounds), min(config.rounds, (chunk + 1) * config.checkpoint_every)):
                 booster.boost(matrix, iteration=number, grad=objective.grad, hess=objective.hess)
                 loss = objective(_margins(booster, matrix), config, number + 1)
@@ -414,9 +418,9 @@ def train(
             booster.set_attr(rounds=json.dumps(rounds))
             model = bytes(booster.save_raw("ubj"))
             on_checkpoint(model, len(rounds))
-    booster = _booster(params, model)[: _best(rounds)]
-    booster.set_attr(rounds=None, outputs=json.dumps(outputs))
-    return BoostedModel(booster, outputs), rounds
+    best = _booster(params, model)[: _best(rounds)]
+    best.set_attr(rounds=None, outputs=json.dumps(outputs))
+    return BoostedModel(best, outputs), rounds
 
 
 class _Facts(NamedTuple):

@@ -118,17 +118,20 @@ def test_any_division_of_the_rows_gives_the_same_bytes(kind: str, config: Booste
     assert rounds[-1].train < rounds[0].train * 0.8
 
 
+@pytest.mark.parametrize("config", [CONFIG, SAMPLED], ids=["all", "sampled"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_goes_on_from_a_checkpoint_is_the_run_that_was_not_interrupted(kind: str) -> None:
+def test_a_run_that_goes_on_from_a_checkpoint_is_the_run_that_was_not_interrupted(
+    kind: str, config: BoostedConfig
+) -> None:
     outputs = KINDS[kind]
     rows, judged = data(outputs), data(outputs, 100, seed=2)
     saved: dict[int, bytes] = {}
-    whole = train_ranks(SAMPLED, outputs, [rows], [judged], on_checkpoint=lambda model, n: saved.update({n: model}))
+    whole = train_ranks(config, outputs, [rows], [judged], on_checkpoint=lambda model, n: saved.update({n: model}))
     assert list(saved) == [3, 6, 7]
     halves = [some(rows, part) for part in np.array_split(np.arange(len(rows)), 2)]
     others = [some(judged, part) for part in np.array_split(np.arange(len(judged)), 2)]
-    assert train_ranks(SAMPLED, outputs, halves, others, resume=saved[3]) == whole
-    assert train_ranks(SAMPLED, outputs, [rows], [judged], resume=saved[7]) == whole
+    assert train_ranks(config, outputs, halves, others, resume=saved[3]) == whole
+    assert train_ranks(config, outputs, [rows], [judged], resume=saved[7]) == whole
 
 
 def test_rows_on_disk_give_the_bytes_of_rows_in_memory(tmp_path: Path) -> None:
