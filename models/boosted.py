@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -28,6 +28,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
 
 from udfs.compiled import kernel
+from udfs.hashing import fmix64
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before XGBoost: else its idle threads burn a core each
 import xgboost
@@ -86,13 +87,6 @@ class BoostedConfig:
         _check("checkpoint_every", self.checkpoint_every, 1, 1_000_000, whole=True)
         _check("seed", self.seed, 0, 2**31 - 1 - 1_000_000, whole=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> BoostedConfig:
-        return cls(**{each.name: values[each.name] for each in fields(cls)})
-
 
 class Outputs(NamedTuple):
     """What is predicted: `binary` (2 classes), `classes` (3 or more, exclusive) or `labels` (any of them at once)."""
@@ -136,10 +130,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    @property
-    def entries(self) -> int:
-        return sum(part.nnz for part in self.parts)
 
 
 def csr_of(indices: pa.ListArray, values: pa.ListArray, width: int) -> csr_matrix:
@@ -186,8 +176,8 @@ def summary_size(features: int, max_bin: int) -> int:
 
 def summarise(rows: Rows, features: int, size: int) -> Summary:
     """A summary of a rank's rows."""
-    found = Summary(np.zeros(features + 1, np.int64), np.empty(0, np.uint64), np.empty(0, np.float32))
-    hashes = _mixed(rows.keys, np.uint64(0))
+    found = _no_rows(features)
+    hashes = _mixed(rows.keys)
     begin, group, entries = 0, [], 0
     for number, part in enumerate(rows.parts):
         group.append(part)
@@ -198,6 +188,10 @@ def summarise(rows: Rows, features: int, size: int) -> Summary:
             found = merge_summaries([found, one], size)
             begin, group, entries = begin + count, [], 0
     return found
+
+
+def _no_rows(features: int) -> Summary:
+    return Summary(np.zeros(features + 1, np.int64), np.empty(0, np.uint64), np.empty(0, np.float32))
 
 
 def _summary_of(parts: Sequence[csr_matrix], hashes: np.ndarray, features: int) -> Summary:
@@ -217,12 +211,8 @@ def _summary_of(parts: Sequence[csr_matrix], hashes: np.ndarray, features: int) 
 
 def merge_summaries(summaries: Sequence[Summary], size: int) -> Summary:
     """The summary of all rows that the summaries, each of at least `size`, are of."""
-    found = summaries[0]
-    for number, other in enumerate(summaries):
-        if number == 0 and len(summaries) > 1:
-            continue
-        if number == 0:
-            other = Summary(np.zeros_like(found.indptr), found.hashes[:0], found.values[:0])
+    found = _no_rows(len(summaries[0].indptr) - 1)
+    for other in summaries:
         both = np.minimum(np.diff(found.indptr) + np.diff(other.indptr), size)
         indptr = np.concatenate([[0], np.cumsum(both)])
         into = (np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], np.float32))
@@ -330,19 +320,10 @@ def _choose_bounds(indptr, values, max_bin, counts, bounds):  # type: ignore[no-
 
 
 @kernel
-def _mix(key, salt):  # type: ignore[no-untyped-def]
-    """uint64, evenly spread (the finaliser of splitmix64: Steele, Lea and Flood, OOPSLA 2014)."""
-    x = key + salt * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@kernel
-def _mixed(keys, salt):  # type: ignore[no-untyped-def]
+def _mixed(keys):  # type: ignore[no-untyped-def]
     found = np.empty(len(keys), np.uint64)
     for k in range(len(keys)):
-        found[k] = _mix(keys[k], salt)
+        found[k] = fmix64(keys[k])
     return found
 
 
@@ -427,28 +408,29 @@ class _Facts(NamedTuple):
     """What is known of the rows of all ranks, exactly: counts and class sums are whole numbers."""
 
     rows: int
-    most_weight: float
+    scale: float  # the least power of two that is not below a weight
     weights: int  # sum, in units
     classes: np.ndarray  # int64 [classes]: the weights of each class's rows, in units
 
     @property
     def unit(self) -> float:
         """What a weight of 1 in `weights` stands for: a power of two."""
-        return _power_of_two(self.most_weight) * 2.0**-30
+        return self.scale * 2.0**-30
 
     @classmethod
     def of(cls, outputs: Outputs, rows: Rows) -> _Facts:
         most = collective.allreduce(np.array([rows.weights.max(initial=0)], np.float64), collective.Op.MAX)[0]
         if most == 0:
             raise ValueError("no row has a weight above 0")
-        units = np.rint(rows.weights.astype(np.float64) / (_power_of_two(most) * 2.0**-30)).astype(np.int64)
+        scale = float(2.0 ** math.ceil(math.log2(most)))
+        units = np.rint(rows.weights.astype(np.float64) / (scale * 2.0**-30)).astype(np.int64)
         classes = np.zeros(max(outputs.classes, 2), np.int64)
         if outputs.kind == "labels":
             classes[:] = [units[rows.labels[:, number] != 0].sum() for number in range(outputs.classes)]
         else:
             np.add.at(classes, rows.labels, units)
         sums = collective.allreduce(np.array([len(rows), units.sum(), *classes], np.int64), collective.Op.SUM)
-        return cls(int(sums[0]), float(most), int(sums[1]), sums[2:])
+        return cls(int(sums[0]), scale, int(sums[1]), sums[2:])
 
 
 class _Objective:
@@ -466,8 +448,8 @@ class _Objective:
         shape = (max(len(rows), 1) if gradients else 0, outputs.margins)  # an empty rank has one row of no weight
         self.grad, self.hess = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         bits = max(-24, math.ceil(math.log2(facts.rows)) - 53)
-        self.quantum = _power_of_two(facts.most_weight) * 2.0**bits
-        self.unit = _power_of_two(facts.most_weight) * 2.0**-24  # of the losses' sum
+        self.quantum = facts.scale * 2.0**bits
+        self.unit = facts.scale * 2.0**-24  # of the losses' sum
         self.mean = self.unit / (facts.weights * facts.unit * (outputs.classes if outputs.kind == "labels" else 1))
         step = max(MINIMAL_SLICE, -(-len(rows) // threads))
         self.slices = [slice(begin, min(begin + step, len(rows))) for begin in range(0, len(rows), step)]
@@ -559,18 +541,13 @@ def _stopped(rounds: Sequence[Round], patience: int) -> bool:
     return bool(patience and rounds) and len(rounds) - _best(rounds) >= patience
 
 
-def _power_of_two(value: float) -> float:
-    """The least one that is not below the value."""
-    return float(2.0 ** math.ceil(math.log2(value)))
-
-
 @kernel
 def _logistic(margins, labels, weights, keys, salt, below, per_quantum, quantum, per_unit, grad, hess):  # type: ignore[no-untyped-def]
     """int: the rows' log-loss in units. margins: [n, K]; labels: uint8 [n, K]; grad, hess: [n, K] or empty."""
     total = 0
     for row in range(len(margins)):
         weight = np.float64(weights[row])
-        drawn = below == np.uint64(0xFFFFFFFFFFFFFFFF) or _mix(keys[row], salt) < below
+        drawn = below == np.uint64(0xFFFFFFFFFFFFFFFF) or fmix64(keys[row] ^ salt) < below
         for k in range(margins.shape[1]):
             margin = np.float64(margins[row, k])
             label = np.float64(labels[row, k])
@@ -590,7 +567,7 @@ def _softmax(margins, labels, weights, keys, salt, below, per_quantum, quantum, 
     shares = np.empty(margins.shape[1], np.float64)
     for row in range(len(margins)):
         weight = np.float64(weights[row])
-        drawn = below == np.uint64(0xFFFFFFFFFFFFFFFF) or _mix(keys[row], salt) < below
+        drawn = below == np.uint64(0xFFFFFFFFFFFFFFFF) or fmix64(keys[row] ^ salt) < below
         top = np.float64(margins[row, 0])
         for k in range(1, len(shares)):
             top = max(top, np.float64(margins[row, k]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -47,7 +47,7 @@ class Split:
     def parse(cls, text: str) -> Split:
         """The split that is written as one of FORMS."""
         by, _, rest = text.partition(":")
-        name, *numbers = [""] * (by == "hash") + (rest.rsplit(",") if by != "column" else [rest])
+        name, *numbers = [""] * (by == "hash") + (rest.split(",") if by != "column" else [rest])
         if by not in ("hash", "column", "time") or (by != "hash" and not name):
             raise ValueError(f"{text!r}: give {FORMS}")
         try:
@@ -89,10 +89,6 @@ class Split:
         else:
             found = _before(sortable(documents[self.column]), self.cutoffs)
         return np.array([PARTS.index(name) for name in self.parts], np.int8)[found]
-
-    def with_cutoffs(self, cutoffs: Sequence[int | float | str]) -> Split:
-        """The time split as fitted to documents."""
-        return replace(self, cutoffs=tuple(cutoffs))
 
 
 def contents(text: pa.Array | pa.ChunkedArray) -> pa.Array:

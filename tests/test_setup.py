@@ -72,9 +72,8 @@ def test_the_locks_agree_and_hold_nothing_heavy() -> None:
         name: runtime[name] for name in runtime.keys() & dev.keys()
     }
     assert not {"torch", "tensorflow"} & (runtime.keys() | dev.keys())
-    text = (ROOT / "requirements.lock").read_text(
-        encoding="utf-8"
-    )  # XGBoost with GPU code only where there is no other
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    # XGBoost with GPU code only where there is no other.
     for line in re.findall(r"^(?:xgboost|nvidia-nccl-cu12)==.*$", text, re.M):
         marker = Requirement(line.removesuffix("\\")).marker
         assert marker is not None

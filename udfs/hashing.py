@@ -117,7 +117,8 @@ def _rotl(x: int, r: int) -> int:
 
 
 @kernel
-def _fmix(k: int) -> int:
+def fmix64(k: int) -> int:
+    """The finaliser of MurmurHash3 (Austin Appleby): a uint64 spread evenly, one to one."""
     k ^= k >> np.uint64(33)
     k *= np.uint64(0xFF51AFD7ED558CCD)
     k ^= k >> np.uint64(33)
@@ -150,8 +151,8 @@ def murmur128(data: np.ndarray, begin: int, end: int, seed: int) -> tuple[int, i
     h2 ^= np.uint64(length)
     h1 += h2
     h2 += h1
-    h1 = _fmix(h1)
-    h2 = _fmix(h2)
+    h1 = fmix64(h1)
+    h2 = fmix64(h2)
     h1 += h2
     h2 += h1
     return h1, h2

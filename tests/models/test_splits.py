@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -73,10 +74,10 @@ def test_times_of_any_type_are_cut_in_order() -> None:
         ([Decimal("0.5"), Decimal("1.5"), Decimal("2.5")], (1.5, 2.5)),
         (["2023-12-31", "2024-01-01", "2024-01-02"], ("2024-01-01", "2024-01-02")),
     ):  # fmt: skip
-        split = Split.parse("time:at,0.8,0.1,0.1").with_cutoffs(cutoffs)
+        split = replace(Split.parse("time:at,0.8,0.1,0.1"), cutoffs=cutoffs)
         assert parts(split, at=pa.array(times)) == list(PARTS)
         assert Split.from_json(split.to_json()) == split
-    two = Split.parse("time:at,0.8,0.2").with_cutoffs([5])
+    two = replace(Split.parse("time:at,0.8,0.2"), cutoffs=(5,))
     assert parts(two, at=[4, 5]) == ["train", "test"]
 
 
