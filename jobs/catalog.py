@@ -101,9 +101,7 @@ class TableTarget(Target):
         other columns, another partition column or, if only some of its partitions are replaced, another model.
         """
         self.column = column
-        self.fields = [*features_schema(corpus.id_type, corpus.label, corpus.carried)]
-        if column:
-            self.fields = [field for field in self.fields if field != column] + [column]
+        self.fields = [*features_schema(corpus, column), *([column] if column else [])]
         self.model = FileSystem(options.model or options.apply).root
         self.adds = adds_partitions(options)
         for field in self.fields:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote
@@ -19,12 +19,16 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
+    DateType,
+    FractionalType,
     IntegralType,
     LongType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     UserDefinedType,
     _parse_datatype_string,
 )
@@ -46,6 +50,7 @@ from jobs.tables import (
     rows_where,
     table_name,
 )
+from models.splits import Split
 from udfs.records import (
     BOM,
     KEPT_BYTES,
@@ -156,6 +161,7 @@ class Corpus:
     files: int
     size: int
     folders: tuple[str, ...] = ()  # of a table's files, as far as Spark knows them
+    split: Split | None = None
 
 
 def find_input(
@@ -191,19 +197,22 @@ def open_corpus(
     id: str | None = None,
     label: str | None = None,
     max_document_bytes: int = 16 << 20,
+    split: Split | None = None,
 ) -> Corpus:
     """Find the columns of an input, and how to read its records.
 
-    text, id and label name columns; None means the one of that name if there is one (text must exist).
-    Raises Mistake for files that can't be read, for missing or clashing columns.
+    text, id and label name columns; None means the one of that name if there is one (text must exist). split: its
+    column must be among the others. Raises Mistake for files that can't be read, for missing or clashing columns.
     """
     if found.fs is None:
         table = catalog_table(spark, table_name(found.path))
         fields = list(table.schema.fields)
-        roles, id_type, label_name, carried = _columns(fields, text, id, label, found.path)
+        roles, id_type, label_name, carried = _columns(fields, text, id, label, found.path, split)
+        split = _with_column(split, carried, found.path)
         layout = _layout("table", roles, carried, max_document_bytes, table=found.path)
         raw = _table_rows(placed(rows_where(table, found.where) if found.where else table), layout)
-        return Corpus(raw, layout, id_type, label_name, carried, found.path, 0, 0, tuple(file_folders(table)))
+        shown = _without_split(carried, split)
+        return Corpus(raw, layout, id_type, label_name, shown, found.path, 0, 0, tuple(file_folders(table)), split)
     path, fs, files, form = found.path, found.fs, found.files, found.form
     size = sum(size for _, size in files)
     sized = sorted(files, key=lambda file: (-file[1], file[0]))
@@ -241,7 +250,8 @@ def open_corpus(
         raise
     except Exception as error:
         raise Mistake(f"--input {path} cannot be read as {form}: {reason(error)}") from None
-    roles, id_type, label_name, carried = _columns(fields, text, id, label, path)
+    roles, id_type, label_name, carried = _columns(fields, text, id, label, path, split)
+    split = _with_column(split, carried, path)
     root = fs.root if fs.is_dir(fs.root) else fs.root.rsplit("/", 1)[0]
     layout = _layout(
         "table" if groups else form, roles, carried, max_document_bytes, types=types, root=root, salvage=found.salvage
@@ -252,7 +262,35 @@ def open_corpus(
         raw = _table_rows(rows_where(rows, found.where) if found.where else rows, layout)
     else:
         raw = _raw(spark, reader, found, places, layout)
-    return Corpus(raw, layout, id_type, label_name, carried, path, len(files), size)
+    shown = _without_split(carried, split)
+    return Corpus(raw, layout, id_type, label_name, shown, path, len(files), size, split=split)
+
+
+def _with_column(split: Split | None, carried: list[StructField], path: str) -> Split | None:
+    """The split with its column as the input writes it; raises Mistake if there is none, or one of another type."""
+    if split is None or split.column is None:
+        return split
+    wanted = split.column.lower()
+    field = next((field for field in carried if field.name.lower() == wanted), None)
+    if field is None:
+        there = ", ".join(field.name for field in carried)[:300] or "none"
+        raise Mistake(
+            f"--split {split.by}:{split.column} is no column of --input {path} beside text, id and label: there is "
+            f"{there}"
+        )
+    times = (StringType, IntegralType, FractionalType, DateType, TimestampType, TimestampNTZType)
+    if not isinstance(field.dataType, times if split.by == "time" else StringType):
+        kinds = "a date, timestamp, number or string" if split.by == "time" else "string"
+        raise Mistake(
+            f"column {field.name} (--split {split.by}:{split.column}) is {field.dataType.simpleString()[:80]}: it must "
+            f"be {kinds}"
+        )
+    return replace(split, column=field.name)
+
+
+def _without_split(carried: list[StructField], split: Split | None) -> list[StructField]:
+    """The carried columns but for one named split, which the output's own column of that name shows."""
+    return [field for field in carried if not (split and field.name.lower() == "split")]
 
 
 def _layout(
@@ -613,7 +651,12 @@ def _format(names: list[str], path: str) -> str:
 
 
 def _columns(
-    fields: list[StructField], text: str | None, id: str | None, label: str | None, path: str
+    fields: list[StructField],
+    text: str | None,
+    id: str | None,
+    label: str | None,
+    path: str,
+    split: Split | None = None,
 ) -> tuple[dict[str, str | None], DataType, str | None, list[StructField]]:
     """Which column is what; raises Mistake for a missing, mistyped or clashing one."""
     names = [field.name for field in fields]
@@ -656,7 +699,9 @@ def _columns(
             )
         label_name = "labels" if many else "label"
     carried = [field for field in fields if field not in (text_field, id_field, label_field)]
-    own = {"id", "text", "indices", "values", "label", "labels"}
+    own = {"id", "text", "indices", "values", "label", "labels", "content", "group", "split"}
+    if split and split.by == "column" and (split.column or "").lower() == "split":
+        own.remove("split")  # the output's own says the same
     for field in carried:
         if field.name.lower() == "text":
             raise Mistake(

@@ -29,9 +29,9 @@ def exploded(spark: SparkSession, folder: str) -> DataFrame:
     return lists.selectExpr("block", "row", "inline(arrays_zip(term, tf))")
 
 
-def sum_terms(spark: SparkSession, folder: str) -> None:
-    """Sum df and cf of each term in a count's folder, and deal the sums to shards there."""
-    sums = exploded(spark, folder).groupBy("term").agg(F.count("*").alias("df"), F.sum("tf").alias("cf"))
+def sum_terms(spark: SparkSession, terms: DataFrame, folder: str) -> None:
+    """Sum df and cf of each term in rows of block, row, term, tf, and deal the sums to shards in a folder of cells."""
+    sums = terms.groupBy("term").agg(F.count("*").alias("df"), F.sum("tf").alias("cf"))
     write_cells(sums.mapInArrow(on_workers(spark, "deal_terms"), CELLS), folder, append=True)
 
 

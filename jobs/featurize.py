@@ -26,12 +26,13 @@ if __name__ == "__main__":
 
 from jobs.catalog import TableTarget, open_output
 from jobs.corpus import Corpus, find_input, open_corpus, reading
-from jobs.options import check_options, feature_config, parser, refuse_character_tokens
+from jobs.options import asked_split, check_options, feature_config, parser, refuse_character_tokens
 from jobs.outputs import Target, file_system, refuse_overlap, run_key
 from jobs.partitions import (
     partition_column,
     refuse_other_columns,
     refuse_other_output,
+    refuse_other_split,
     refuse_other_values,
     replace_partitions,
 )
@@ -39,6 +40,7 @@ from jobs.progress import progress
 from jobs.session import Mistake, TooManyRejects, exit_code, no_task_left, spark_session, stop_spark, uninterrupted
 from jobs.stages import (
     count,
+    divide,
     fit,
     keep_tokens,
     load_model,
@@ -67,9 +69,12 @@ def main(arguments: list[str]) -> None:
     config = model.config if model else config
     refuse_character_tokens(options, config)
     adds = refuse_other_output(output, options, model)
+    split = asked_split(options, model)
+    if adds and not (split and split.by == "time" and not split.cutoffs):
+        refuse_other_split(output, split)
     key = run_key(vars(options), config.to_json(), model.id if model else "", found.listing) if found.listing else ""
     spark = spark_session("textmill featurize")
-    corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes)
+    corpus = open_corpus(spark, found, options.text, options.id, options.label, options.max_document_bytes, split)
     refuse_overlap(own, corpus.folders)
     column = partition_column(corpus, options.partition_by) if options.partition_by else None
     if column and adds:
@@ -91,15 +96,24 @@ def main(arguments: list[str]) -> None:
                 f"--input {corpus.path} holds no documents: {counted['records']} records, {counted['blanks']} blank, "
                 f"{counted['rejects']} rejected"
             )
+        split, parts, fitted = corpus.split, None, counted
+        if split:
+            with progress(spark, "split", counted["documents"]), reading(corpus.path, options.where):
+                split, parts = divide(spark, output, corpus, split, options)
+            fitted = training(parts)
+            if adds:
+                refuse_other_split(output, split)
         if model_target:
-            with progress(spark, "fit", counted["documents"]):
-                model = fit(spark, output, model_target, config, counted, options.keep_counts)
+            if not fitted["documents"]:
+                raise Mistake(f"--split {options.split} leaves no document to the training part: give it a larger one")
+            with progress(spark, "fit", fitted["documents"]):
+                model = fit(spark, output, model_target, config, fitted, options.keep_counts, split)
         assert model is not None  # --model or --apply
         if tokens_target:
             with progress(spark, "tokens", counted["documents"]), reading(corpus.path, options.where):
                 keep_tokens(spark, output, tokens_target, corpus)
         with progress(spark, "transform", counted["documents"]), reading(corpus.path, options.where):
-            manifest = transform(spark, output, model, corpus, counted, column, options)
+            manifest = transform(spark, output, model, corpus, counted, column, options, split, parts)
         if options.check_ids:
             refuse_repeated_ids(spark, output, corpus)
         if column and adds:
@@ -114,6 +128,11 @@ def main(arguments: list[str]) -> None:
             else:
                 output.swap(f"{stage}/output")
     print(json.dumps(manifest) if options.log_json else summary(spark, output.rows, options, model, manifest))
+
+
+def training(parts: dict[str, int]) -> dict[str, int]:
+    """What a model is fitted on, of a split: documents, tokens and dealt terms."""
+    return {"documents": parts["train_documents"], "tokens": parts["train_tokens"], "dealt_terms": parts["dealt_terms"]}
 
 
 def too_many(counted: dict[str, int], limit: float, corpus: Corpus, reasons: str) -> str:

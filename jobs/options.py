@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from jobs.session import Mistake, mistakes
-from models.features import FeatureConfig, sklearn_preset
+from models.features import FeatureConfig, FeatureModel, sklearn_preset
+from models.splits import FORMS, Split
 from udfs.text import CHARACTERS, TextConfig, stop_words, user_words
 
 FORMATS = ("auto", "parquet", "orc", "jsonl", "csv", "text", "files")
@@ -149,6 +150,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--salvage", action="store_true", help="of a damaged .gz, .bz2 or .zst keep the records before the damage"
     )
+    p.add_argument(
+        "--split",
+        metavar="HOW",
+        help=f"train, validation and test as a column, and --model fitted on train alone: {FORMS}",
+    )
     p.add_argument("--check-ids", action="store_true", help="fail if an id occurs twice")
     p.add_argument(
         "--engine",
@@ -213,6 +219,21 @@ def check_options(options: argparse.Namespace) -> None:
     if options.hash_report and options.hash is None:
         raise Mistake("--hash-report tells which terms share an index: give --hash N, or leave it out")
     check_text_options(options)
+
+
+def asked_split(options: argparse.Namespace, model: FeatureModel | None) -> Split | None:
+    """The split of --split, or None; raises Mistake for what is none.
+
+    Where the model of --apply was fitted on a split by the same times, it is that one, with its cutoffs.
+    """
+    if options.split is None:
+        return None
+    try:
+        split = Split.parse(options.split)
+    except ValueError as error:
+        raise Mistake(f"--split {error}") from None
+    fitted = model.fitted_on if model else None
+    return fitted if fitted and replace(fitted, cutoffs=()) == split else split
 
 
 def refuse_empty(options: argparse.Namespace) -> None:

@@ -446,7 +446,7 @@ def add_up(spark: SparkSession, folder: str, names: tuple[str, ...]) -> dict[str
     """The sums of the named counters over all tasks that were committed to `folder`; 0 where none was."""
     columns = ", ".join(f"{name} bigint" for name in names)
     rows = read_parquet(spark, f"{folder}/kind=stats", columns).collect()
-    return {name: sum(row[name] for row in rows) for name in names}
+    return {name: sum(row[name] or 0 for row in rows) for name in names}
 
 
 def refuse_overlap(paths: dict[str, str | None], inputs: Iterable[str] = ()) -> None:

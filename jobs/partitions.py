@@ -7,6 +7,7 @@ to no value (rejects, blanks) is counted by run, as long as a folder of that run
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import uuid
 from typing import Any
@@ -24,6 +25,7 @@ from jobs.session import Mistake
 from jobs.workers import DEFAULT_PARTITION, MOST_PARTITIONS, PARTITION_STATS, hash_of
 from models.features import FeatureModel
 from models.kept import hex_sum
+from models.splits import Split
 
 MANIFEST = "_manifest.json"
 SUMS = ("documents", "tokens", "entries", "empty")  # of a folder's rows
@@ -46,11 +48,7 @@ def refuse_other_output(output: Target, options: argparse.Namespace, model: Feat
     if not options.partition_by or model is None or output.catalogued or not fs.exists(path):
         return False
     remedy = "give --overwrite to replace all of it, or another path"
-    # A run that was killed may have left it aside.
-    places = [path, *(f"{path}/{name}" for name in fs.names(path) if name.startswith(ASIDE))]
-    found: dict[str, Any] = next(
-        (fs.read_json(f"{at}/{MANIFEST}") for at in places if fs.exists(f"{at}/{MANIFEST}")), {}
-    )
+    found = _there(fs, path)
     alike = str(found.get("partition_by", "")).lower() == options.partition_by.lower()
     if options.overwrite:
         if alike and found["model_id"] == model.id:
@@ -67,6 +65,23 @@ def refuse_other_output(output: Target, options: argparse.Namespace, model: Feat
             f"apply that one, {remedy}"
         )
     return True
+
+
+def _there(fs: FileSystem, path: str) -> dict[str, Any]:
+    """The manifest of an output, also where a run that was killed has left it aside."""
+    places = [path, *(f"{path}/{name}" for name in fs.names(path) if name.startswith(ASIDE))]
+    return next((fs.read_json(f"{at}/{MANIFEST}") for at in places if fs.exists(f"{at}/{MANIFEST}")), {})
+
+
+def refuse_other_split(output: Target, split: Split | None) -> None:
+    """Raise Mistake if the output to which partitions are added has another split."""
+    found = _there(output.fs, output.path).get("split")
+    if found != (split and split.to_dict()):
+        there = json.dumps(found) if found else "no split"
+        raise Mistake(
+            f"--output {output.given} has {there}, this run {json.dumps(split.to_dict()) if split else 'none'}: give "
+            "the same --split (of time, with the model that was fitted on it), or another path"
+        )
 
 
 def partition_column(corpus: Corpus, name: str) -> StructField:
@@ -88,9 +103,8 @@ def partition_column(corpus: Corpus, name: str) -> StructField:
 
 def refuse_other_columns(spark: SparkSession, output: Target, corpus: Corpus, column: StructField) -> None:
     """Raise Mistake if the rows in an output that exists have other columns than the new ones will have."""
-    wanted = features_schema(corpus.id_type, corpus.label, [field for field in corpus.carried if field != column])
     try:
-        check(read_parquet(spark, output.path).drop(column.name), wanted)
+        check(read_parquet(spark, output.path).drop(column.name), features_schema(corpus, column))
     except ValueError as error:
         raise Mistake(f"--output {output.path} has other columns than --input would give: {error}") from None
 
@@ -184,6 +198,7 @@ def whole_manifest(fs: FileSystem, path: str, manifest: dict[str, Any]) -> dict[
     sums |= {name: sum(run[name] for run in runs) for name in OF_RUNS}
     content = hex_sum(sum(int(rows["content_hash"], 16) for rows in folders))
     records = sums["documents"] + sums["rejects"] + sums["blanks"]
+    manifest = {name: value for name, value in manifest.items() if name != "parts"}  # which no folder tells
     return {**manifest, **sums, "records": records, "content_hash": content}
 
 

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, FloatType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from jobs.corpus import Corpus
 
 INDICES = StructField("indices", ArrayType(IntegerType(), False), False)
 VALUES = StructField("values", ArrayType(FloatType(), False), False)
+CONTENT = StructField("content", BinaryType(), False)
+SPLIT = StructField("split", StringType(), False)
 
 
-def features_schema(id_type: DataType, label: str | None, carried: list[StructField]) -> StructType:
-    """FEATURES: id, [label string or labels array<string>], indices, values, the other columns.
+def features_schema(corpus: Corpus, without: StructField | None = None) -> StructType:
+    """FEATURES: id, [label string or labels array<string>], indices, values, content, [split], the other columns.
 
-    id_type: string or bigint; label: "label", "labels" or None.
+    without: a column that folders' names tell, of which Spark reads the type there.
     """
     labels = {"label": StringType(), "labels": ArrayType(StringType())}
-    fields = [StructField("id", LongType() if isinstance(id_type, LongType) else StringType(), False)]
-    fields += [StructField(label, labels[label])] if label else []
-    return StructType([*fields, INDICES, VALUES, *carried])
+    fields = [StructField("id", LongType() if isinstance(corpus.id_type, LongType) else StringType(), False)]
+    fields += [StructField(corpus.label, labels[corpus.label])] if corpus.label else []
+    fields += [INDICES, VALUES, CONTENT, *([SPLIT] if corpus.split else [])]
+    return StructType([*fields, *(field for field in corpus.carried if field != without)])
 
 
 def tokens_schema(id_type: DataType) -> StructType:

@@ -1,15 +1,19 @@
 """The steps of the main job, as the driver runs them: count, fit, transform. What runs in workers: workers.py.
 
-count reads the input, once, and deals its terms to shards. fit sums them in one shuffle of packed terms, takes the
+count reads the input, once, and deals its terms to shards; where there is a split, divide does that for the training
+part. fit sums them in one shuffle of packed terms, takes the
 first of each shard, and chooses the vocabulary among those: no global sort. transform weighs the blocks' counts. Each
 takes what an earlier run finished, if the target has it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from argparse import Namespace
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import DataType, FractionalType, StringType, StructField
 
 from jobs.corpus import Corpus, packed
 from jobs.explode import FREQUENT, exploded, join_vocabulary, sum_terms, write_vocabulary
@@ -34,13 +38,16 @@ from jobs.workers import (
     FIRST_TERMS,
     KEPT_STATS,
     NAMED,
+    OF_PARTS,
     REPORT_STATS,
+    SPLIT_STATS,
     hash_of,
     unpack_counts,
 )
 from models.counts import SHARDS, join_counts
 from models.features import MODEL_FILES, FeatureConfig, FeatureModel, select
 from models.kept import KeptCounts
+from models.splits import Split
 from udfs.records import REJECTS, plain_path
 
 TASK_TERMS = 1 << 20  # dealt terms for which a task of its own pays
@@ -74,16 +81,17 @@ def count(
     """Parse and count the corpus into the stage's count/ (blocks, dealt, stats, _rejects); the sums of COUNT_STATS.
 
     Of the options engine, tokens and hash_report count: whether terms are left to Spark to sum, and what else is kept.
+    Where the corpus has a split, `divide` deals.
     """
     if not is_counted(output):
         with output.step("count") as folder:
             explode = options.engine == "explode"
-            kept = (explode, bool(options.tokens), bool(options.hash_report))
+            kept = (explode, bool(options.tokens), bool(options.hash_report), corpus.split is None)
             worker = on_workers(spark, "count", config.to_json(), corpus.layout.to_json(), *kept)
             with packed(spark, corpus):
                 write_cells(corpus.raw.mapInArrow(worker, CELLS), folder)
-            if explode:
-                sum_terms(spark, folder)
+            if explode and corpus.split is None:
+                sum_terms(spark, exploded(spark, folder), folder)
             if not move_parquet(output.fs, f"{folder}/kind=rejects", f"{folder}/_rejects"):
                 output.fs.write_parquet(f"{folder}/_rejects/part-empty.parquet", REJECTS.empty_table())
     return add_up(spark, f"{output.stage}/count", COUNT_STATS)
@@ -94,10 +102,66 @@ def is_counted(output: Target) -> bool:
     return bool(output.find("count/_rejects") or output.find("output"))
 
 
+def divide(
+    spark: SparkSession, output: Target, corpus: Corpus, split: Split, options: Namespace
+) -> tuple[Split, dict[str, int]]:
+    """Put the training part's terms, for a model that is fitted, into the stage's split/ (dealt, stats).
+
+    Returns the split, with its cutoffs, and the sums of SPLIT_STATS. Of the options engine and model count.
+    """
+    if not output.find("split"):
+        with output.step("split") as folder, rows_per_batch(spark, 1):
+            blocks = read_parquet(spark, f"{output.stage}/count/kind=blocks", BLOCK_COLUMNS)
+            if split.by == "time" and not split.cutoffs:
+                kind = next(field.dataType for field in corpus.carried if field.name == split.column)
+                split = _with_cutoffs(spark, blocks, split, kind)
+            told, explode = json.dumps(split.to_dict()), options.engine == "explode"
+            worker = on_workers(spark, "deal_training", told, bool(options.model) and not explode)
+            write_cells(blocks.select("terms", "documents").mapInArrow(worker, CELLS), folder)
+            output.fs.write_json(f"{folder}/_split.json", split.to_dict())
+            if explode and options.model:
+                training = blocks.select("block", "documents").mapInArrow(
+                    on_workers(spark, "training_rows", told), "block bigint, row int"
+                )
+                terms = exploded(spark, f"{output.stage}/count").join(training, ["block", "row"], "left_semi")
+                sum_terms(spark, terms, folder)
+    found = f"{output.stage}/split"
+    split = Split.from_dict(output.fs.read_json(f"{found}/_split.json"))
+    return split, add_up(spark, found, SPLIT_STATS)
+
+
+def _with_cutoffs(spark: SparkSession, blocks: DataFrame, split: Split, kind: DataType) -> Split:
+    """A time split with the first time of each later part: that before which its share of the documents lies.
+
+    Documents of one time are never parted, so that a part may be larger than its share, or a later one empty.
+    """
+    fractions = (FractionalType, StringType)
+    stored = {FractionalType: "double", StringType: "string"}
+    at = next((stored[each] for each in fractions if isinstance(kind, each)), "bigint")
+    times = blocks.select("documents").mapInArrow(
+        on_workers(spark, "block_times", split.column), f"at {at}, documents bigint"
+    )
+    counts = times.groupBy("at").agg(F.sum("documents").alias("documents"))
+    before = Window.orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
+    running = counts.withColumn("before", F.coalesce(F.sum("documents").over(before), F.lit(0)))
+    n = counts.agg(F.sum("documents")).first()[0]  # type: ignore[index]
+    ends = [round(share * n) for share in list(accumulate(split.shares))[:-1]]
+    firsts = running.agg(*[F.min(F.when(F.col("before") >= end, F.col("at"))) for end in ends]).first()
+    return replace(split, cutoffs=tuple(time for time in firsts if time is not None))  # type: ignore[union-attr]
+
+
+def what_it_saw(model: FeatureModel, split: Split) -> str:
+    """Of the documents: the training part at most (train), nothing (a hash without idf), or unknown."""
+    if model.config.hash_size and model.config.features in ("onehot", "count"):
+        return "nothing"
+    return "train" if model.fitted_on == split else "unknown"
+
+
 def tell_finished(output: Target, model: Target | None, tokens: Target | None) -> None:
     """Log which steps an earlier run finished, so that this one need not."""
     found = {
         "count": is_counted(output),
+        "split": output.find("split"),
         "fit": model and model.find("model"),
         "tokens": tokens and tokens.find("tokens"),
         "transform": output.find("output"),
@@ -124,17 +188,21 @@ def fit(
     config: FeatureConfig,
     stats: dict[str, int],
     with_counts: bool,
+    split: Split | None = None,
 ) -> FeatureModel:
-    """The model of the blocks in output's stage, which goes to the stage of its own target, as model/.
+    """The model of the documents in output's stage, which goes to the stage of its own target, as model/.
 
-    with_counts: the model's folder holds the counts of all terms.
+    stats: documents, tokens and dealt_terms of what is fitted on: all, or the training part of `split`. with_counts:
+    the model's folder holds the counts of all terms.
     """
     if found := target.find("model"):
         return load_model(FileSystem(found))
-    model = fit_counts(spark, output.stage, config, stats)
+    dealt = f"{output.stage}/{'split' if split else 'count'}"
+    model = fit_counts(spark, dealt, config, stats)
+    model.fitted_on = split
     with target.step("model") as folder, tempfile.TemporaryDirectory() as scratch:
         if with_counts:
-            model.counts = keep_counts(spark, output.stage, f"{folder}-counts", config, stats)
+            model.counts = keep_counts(spark, dealt, f"{folder}-counts", config, stats)
         model.save(Path(scratch) / "model")
         target.fs.upload(Path(scratch) / "model", folder)
         if with_counts:
@@ -143,15 +211,15 @@ def fit(
 
 
 def fit_counts(spark: SparkSession, folder: str, config: FeatureConfig, stats: dict[str, int]) -> FeatureModel:
-    """The model of the blocks in `folder`/count.
+    """The model of the terms that are dealt in `folder`.
 
-    stats: documents, tokens and dealt_terms of the count. The driver holds few more terms than are chosen. Raises
+    stats: documents, tokens and dealt_terms of them. The driver holds few more terms than are chosen. Raises
     Mistake if no term is left.
     """
     n = stats["documents"]
     with mistakes():
         low, high = config.df_limits(n)
-    dealt = _dealt(spark, f"{folder}/count/kind=dealt", stats["dealt_terms"])
+    dealt = _dealt(spark, f"{folder}/kind=dealt", stats["dealt_terms"])
     most = config.max_features and shard_share(config.max_features)
     while True:
         with rows_per_batch(spark, SHARD_ROWS):
@@ -176,9 +244,9 @@ def _dealt(spark: SparkSession, folder: str, terms: int) -> DataFrame:
 def keep_counts(
     spark: SparkSession, folder: str, target: str, config: FeatureConfig, stats: dict[str, int]
 ) -> KeptCounts:
-    """Write all terms of the count in `folder` to `target`/kind=counts; what the model's manifest says of them."""
+    """Write all terms that are dealt in `folder` to `target`/kind=counts; what the model's manifest says of them."""
     with rows_per_batch(spark, SHARD_ROWS):
-        dealt = _dealt(spark, f"{folder}/count/kind=dealt", stats["dealt_terms"])
+        dealt = _dealt(spark, f"{folder}/kind=dealt", stats["dealt_terms"])
         write_cells(dealt.mapInArrow(on_workers(spark, "keep_counts"), CELLS), target)
     kept = add_up(spark, target, KEPT_STATS)
     return KeptCounts(config, stats["documents"], stats["tokens"], SHARDS, kept["terms"], hash_of(kept), None)
@@ -208,20 +276,23 @@ def transform(
     counted: dict[str, int],
     column: StructField | None,
     options: Namespace,
+    split: Split | None = None,
+    parts: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """Weigh the blocks in the stage into its output/, verified, with rejects and manifest; returns the manifest.
 
-    column: by which the rows go to folders. Of the options engine and hash_report count.
+    column: by which the rows go to folders. split, parts: what `divide` returned. Of the options engine and hash_report
+    count.
     """
     if found := output.find("output"):
         return dict(output.fs.read_json(f"{found}/_manifest.json"))
     with output.step("output") as folder:
         rejects = f"{output.stage}/count/_rejects"
         cells, write = f"{folder}-cells", write_joined if options.engine == "explode" else write_features
-        carried = [field for field in corpus.carried if field != column]  # Spark reads its type from folders' names
-        schema = features_schema(corpus.id_type, corpus.label, carried)
+        schema = features_schema(corpus, column)
         blocks = _blocks(spark, output.stage, corpus)
-        write(spark, blocks, output.stage, cells, model, schema.json(), column.name if column else "")
+        settings = (schema.json(), column.name if column else "", json.dumps(split.to_dict()) if split else "")
+        write(spark, blocks, output.stage, cells, model, settings)
         if column:
             written = lay_out(spark, output.fs, cells, folder, column, output.catalogued)
         else:
@@ -235,6 +306,9 @@ def transform(
             written |= hash_report(spark, output.stage, f"{cells}-report", model.config.hash_size, counted)
             move_parquet(output.fs, f"{cells}-report/kind=report", f"{folder}/_hash_report")
         manifest = manifest_of(model, counted, written)
+        if split and parts:
+            of_parts = {part: parts[number] for part, number, _ in OF_PARTS}
+            manifest |= {"split": split.to_dict(), "parts": of_parts, "model_saw": what_it_saw(model, split)}
         if column:
             manifest = name_run(output.fs, folder, rejects, manifest, column)
         output.fs.write_json(f"{folder}/_manifest.json", manifest)
@@ -249,6 +323,7 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
     return {
         **{name: counted[name] for name in names},
         "terms": len(model.terms),
+        "width": model.width,
         "entries": written["entries"],
         "empty": written["empty"],
         **{name: written[name] for name in REPORT_STATS if name in written},
@@ -258,20 +333,20 @@ def manifest_of(model: FeatureModel, counted: dict[str, int], written: dict[str,
 
 
 def write_features(
-    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, schema: str, partition_by: str
+    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, settings: tuple[str, str, str]
 ) -> None:
-    """Weigh the blocks in `stage`/count into the cells of `folder`."""
+    """Weigh the blocks in `stage`/count into the cells of `folder`; settings: schema, partition_by and split."""
     vocabulary = app_folder() / f"vocabulary-{model.id}.table"
     model.table.save(vocabulary)
     with rows_per_batch(spark, 1):
         name = ship(spark, vocabulary)
-        settings = (model.config.to_json(), name, model.mean_length, model.unseen_idf, schema, partition_by)
-        worker = on_workers(spark, "write_features", *settings)
+        weights = (model.config.to_json(), name, model.mean_length, model.unseen_idf)
+        worker = on_workers(spark, "write_features", *weights, *settings)
         write_cells(blocks.select("terms", "documents", "hashes", "repeats").mapInArrow(worker, CELLS), folder)
 
 
 def write_joined(
-    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, schema: str, partition_by: str
+    spark: SparkSession, blocks: DataFrame, stage: str, folder: str, model: FeatureModel, settings: tuple[str, str, str]
 ) -> None:
     """What write_features does, by a join of the terms in `stage`/count with the vocabulary."""
     write_vocabulary(model, f"{folder}-vocabulary.parquet", FREQUENT)
@@ -279,9 +354,9 @@ def write_joined(
     columns = blocks.select("block", "documents", "hashes", "repeats")
     documents = columns.mapInArrow(on_workers(spark, "name_documents"), NAMED)
     rows = join_vocabulary(exploded(spark, f"{stage}/count"), vocabulary, documents, model)
-    settings = (model.config.to_json(), model.mean_length, schema, partition_by)
+    worker = on_workers(spark, "write_joined", model.config.to_json(), model.mean_length, *settings)
     with rows_per_batch(spark, JOINED_ROWS):
-        write_cells(rows.mapInArrow(on_workers(spark, "write_joined", *settings), CELLS), folder)
+        write_cells(rows.mapInArrow(worker, CELLS), folder)
 
 
 def keep_tokens(spark: SparkSession, output: Target, target: Target, corpus: Corpus) -> None:

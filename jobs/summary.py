@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ LABELS = 20  # as many, the most frequent ones, are shown
 
 
 def summary(
-    spark: SparkSession, path: str, options: argparse.Namespace, model: FeatureModel, manifest: dict[str, int | str]
+    spark: SparkSession, path: str, options: argparse.Namespace, model: FeatureModel, manifest: dict[str, Any]
 ) -> str:
     """A page of text: counts, vocabulary, top terms (by label if there is one), where the output is, what is next."""
     documents, tokens = int(manifest["documents"]), int(manifest["tokens"])
@@ -41,6 +42,9 @@ def summary(
         f"tokens      {tokens:,}, {tokens / documents:,.1f} a document",
         f"vocabulary  {manifest['terms']:,} terms, {known}",
     ]
+    if "parts" in manifest:
+        parts = ", ".join(f"{number:,} {part}" for part, number in manifest["parts"].items() if number)
+        lines.append(f"split       {parts}")
     if "hashed_terms" in manifest:
         hashed, indices = int(manifest["hashed_terms"]), int(manifest["hashed_indices"])
         lines += [

@@ -37,6 +37,7 @@ from models.counts import (
 )
 from models.features import FeatureConfig, Features, entry_values, weigh
 from models.kept import COUNTS, counts_hash, hex_sum, shard_table
+from models.splits import PARTS, Split, contents, sortable
 from udfs.arrays import string_buffers
 from udfs.hashing import hash_indices, hash_sum
 from udfs.records import (
@@ -291,14 +292,15 @@ def count(
     with_terms: bool = False,
     with_tokens: bool = False,
     hash_report: bool = False,
+    deal: bool = True,
 ) -> Cells:
     """Parse raw records and count the terms of their documents, in blocks of about BLOCK_BYTES of text.
 
-    A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, and the dictionary ids
-    and tf of their terms), and the documents' record hashes where they have no id. The blocks' df and cf are added up
-    for as many as fit, and dealt to shards. with_terms: each document's terms and tf become a row of strings and
-    numbers instead, and nothing is dealt. with_tokens: the block keeps its documents' TOKENS, too. hash_report: terms
-    are dealt before they are hashed, too.
+    A block's cell holds the terms of its dictionary, its documents (id, label, carried columns, their content, and the
+    dictionary ids and tf of their terms), and the documents' record hashes where they have no id. With `deal`, the
+    blocks' df and cf are added up for as many as fit, and dealt to shards. with_terms: each document's terms and tf
+    become a row of strings and numbers instead, and nothing is dealt. with_tokens: the block keeps its documents'
+    TOKENS, too. hash_report: terms are dealt before they are hashed, too.
     """
     settings = FeatureConfig.from_json(config)
     where = Layout(**json.loads(layout))
@@ -330,7 +332,7 @@ def count(
         yield blocks.write(pa.table(block, BLOCKS))
         if with_terms:
             yield terms.write(_terms(number, counted))
-        else:
+        elif deal:
             held.append(deal_counts(counted.dictionary, SHARDS))
             held_terms += len(counted.dictionary.df)
         if held_terms > HELD_TERMS:
@@ -594,7 +596,8 @@ def _tokens(text: pa.ChunkedArray, settings: FeatureConfig) -> bytes:
 
 
 def _with_counts(documents: pa.Table, counts: BlockCounts, lengths_only: bool) -> pa.Table:
-    """Documents without their text; in its place lists of dictionary ids and tf, and how many tokens there are."""
+    """Documents without their text; in its place its hash, lists of dictionary ids and tf, and the number of tokens."""
+    documents = documents.append_column("content", contents(documents["text"]))
     offsets = pa.array(counts.indptr.astype(np.int32))
     for name, values in () if lengths_only else (("__ids", counts.ids), ("__tf", counts.tf)):
         documents = documents.append_column(name, pa.ListArray.from_arrays(offsets, pa.array(values)))
@@ -638,6 +641,81 @@ def hash_total(stats: dict[str, int]) -> int:
 def hash_of(stats: dict[str, int]) -> str:
     """The same, modulo 2^128, as 32 hex digits."""
     return hex_sum(hash_total(stats))
+
+
+# -- split: blocks -> the training part's terms, stats ---------------------------------------------------------------
+
+OF_PARTS = tuple((part, f"{part}_documents", f"{part}_tokens") for part in PARTS)
+SPLIT_STATS = (*(name for _, *names in OF_PARTS for name in names), "dealt_terms")
+
+
+def _parts_of(documents: pa.Table, split: str) -> np.ndarray:
+    """The part of each document, int8[n] as its place in PARTS; `split` is the JSON of a Split."""
+    of = Split.from_dict(json.loads(split))
+    try:
+        return of.of(documents)
+    except ValueError as error:
+        raise _unusable(of.column, error) from None
+
+
+def _unusable(column: str | None, error: ValueError) -> Unreadable:
+    return Unreadable(f"has, in column {column} (--split), what can't be used: {error}")
+
+
+def block_times(batches: Iterator[pa.RecordBatch], partition: int, column: str) -> Iterator[pa.RecordBatch]:
+    """The times of blocks' documents, as `sortable` gives them, with how many documents of a block have each."""
+    for batch in batches:
+        for cell in batch["documents"]:
+            try:
+                found = sortable(from_bytes(cell)[column]).value_counts()
+            except ValueError as error:
+                raise _unusable(column, error) from None
+            at = found.field("values")
+            columns = [at.cast(pa.string()) if pa.types.is_large_string(at.type) else at, found.field("counts")]
+            yield pa.RecordBatch.from_arrays(columns, ["at", "documents"])
+
+
+def deal_training(batches: Iterator[pa.RecordBatch], partition: int, split: str, deal: bool) -> Cells:
+    """Deal the terms of the training part's documents in blocks to shards, as `count` does of all; stats.
+
+    deal: else there are only stats.
+    """
+    dealt, stats = CellFile("dealt", DEALT, "none"), dict.fromkeys(SPLIT_STATS, 0)
+    held: list[list[TermCounts]] = []
+    held_terms = 0
+    for batch in batches:
+        for terms, cell in zip(batch["terms"], batch["documents"], strict=True):
+            documents = from_bytes(cell)
+            parts, lengths = _parts_of(documents, split), _column(documents, "__length").to_numpy()
+            for code, (_, number, tokens_of) in enumerate(OF_PARTS):
+                stats[number] += int((parts == code).sum())
+                stats[tokens_of] += int(lengths[parts == code].sum())
+            if deal:
+                held.append(deal_counts(_training_counts(unpack(terms)[0], documents.filter(parts == 0)), SHARDS))
+                held_terms += sum(len(counts.df) for counts in held[-1])
+            if held_terms > HELD_TERMS:
+                yield dealt.write(_dealt(held, stats, "dealt_terms"))
+                held, held_terms = [], 0
+    if held:
+        yield dealt.write(_dealt(held, stats, "dealt_terms"))
+    yield from dealt.close()
+    yield from _stats(stats)
+
+
+def _training_counts(terms: pa.Array, documents: pa.Table) -> TermCounts:
+    """The terms of some of a block's documents, which may not be all of the block's, with df and cf among them."""
+    counts = _block_counts(terms, documents.combine_chunks())
+    df = np.bincount(counts.ids, minlength=len(terms))
+    cf = np.bincount(counts.ids, counts.tf, minlength=len(terms)).astype(np.int64)  # exact below 2^53
+    return take_counts(TermCounts(terms, df, cf), np.flatnonzero(df))
+
+
+def training_rows(batches: Iterator[pa.RecordBatch], partition: int, split: str) -> Iterator[pa.RecordBatch]:
+    """Block and row of the training part's documents."""
+    for batch in batches:
+        for block, cell in zip(batch["block"].to_pylist(), batch["documents"], strict=True):
+            row = np.flatnonzero(_parts_of(from_bytes(cell), split) == 0).astype(np.int32)
+            yield pa.RecordBatch.from_arrays([pa.array(np.full(len(row), block)), pa.array(row)], ["block", "row"])
 
 
 # -- terms: shards -> the corpus's terms with df and cf, or the first of them ----------------------------------------
@@ -787,11 +865,12 @@ def write_features(
     unseen_idf: float,
     schema: str,
     partition_by: str = "",
+    split: str = "",
 ) -> Cells:
     """Weigh the blocks' documents over the vocabulary in the file `table` (a name that Spark brought); FEATURES, stats.
 
     `schema` is the JSON of the rows' Spark schema, kept in each file so that Spark reads just that again. partition_by:
-    a column that is left out of it, and by whose values the rows go to files.
+    a column that is left out of it, and by whose values the rows go to files. split: the JSON of a Split.
     """
     if not os.path.isabs(table):
         from pyspark import SparkFiles
@@ -807,11 +886,17 @@ def write_features(
                 counts = _block_counts(unpack(batch["terms"][row])[0], documents)
                 yield documents, weigh(counts, vocabulary, settings, mean_length, unseen_idf)
 
-    yield from _feature_cells(blocks(), schema, partition_by)
+    yield from _feature_cells(blocks(), schema, partition_by, split)
 
 
 def write_joined(
-    batches: Iterator[pa.RecordBatch], partition: int, config: str, mean_length: float, schema: str, partition_by: str
+    batches: Iterator[pa.RecordBatch],
+    partition: int,
+    config: str,
+    mean_length: float,
+    schema: str,
+    partition_by: str,
+    split: str,
 ) -> Cells:
     """Weigh documents whose terms were joined with the vocabulary; FEATURES, stats.
 
@@ -827,7 +912,7 @@ def write_joined(
             values = entry_values(indptr, each, tf.copy(), idf, lengths, settings, mean_length)
             yield documents, Features(indptr, index, values)
 
-    yield from _feature_cells(blocks(), schema, partition_by)
+    yield from _feature_cells(blocks(), schema, partition_by, split)
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -867,7 +952,7 @@ def _with_ids(batch: pa.RecordBatch, row: int) -> pa.Table:
     return documents.append_column("id", record_ids(batch["hashes"][row], earlier))
 
 
-def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str, partition_by: str) -> Cells:
+def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str, partition_by: str, split: str) -> Cells:
     """FEATURES and stats of blocks of documents; with `partition_by`, in a file for each value of that column."""
     names = [field["name"] for field in json.loads(schema)["fields"]]
     file: CellFile | None = None
@@ -876,6 +961,8 @@ def _feature_cells(blocks: Iterator[tuple[pa.Table, Features]], schema: str, par
     total = 0
     for documents, features in blocks:
         indices, values = features.arrow()
+        if split and "split" not in documents.column_names:
+            documents = documents.append_column("split", pa.array(PARTS).take(pa.array(_parts_of(documents, split))))
         whole = documents.append_column("indices", indices).append_column("values", values).select(names)
         label = next((_column(documents, name) for name in ("label", "labels") if name in names), None)
         hashes = features.hashes(_column(documents, "id"), label)

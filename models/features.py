@@ -37,6 +37,7 @@ from models.counts import (
     term_indices,
 )
 from models.kept import KeptCounts, combine
+from models.splits import Split
 from udfs.compiled import kernel
 from udfs.hashing import content_hash, hash_sum, murmur128
 from udfs.text import CHARACTERS, TextConfig, spans
@@ -397,7 +398,8 @@ class FeatureModel:
 
     terms: large_string[t] in order of code points (a term's rank is its index), df and cf int64[t], idf float64[t];
     n documents and n_tokens tokens (after stop words) were counted. counts: those of all terms, also of the ones that
-    the vocabulary leaves out, if they were kept.
+    the vocabulary leaves out, if they were kept. fitted_on: the split whose training part the documents were, if they
+    were one; it is not part of the id.
     """
 
     def __init__(
@@ -410,9 +412,10 @@ class FeatureModel:
         n: int,
         n_tokens: int,
         counts: KeptCounts | None = None,
+        fitted_on: Split | None = None,
     ) -> None:
         self.config, self.terms, self.df, self.cf, self.idf = config, terms, df, cf, idf
-        self.n, self.n_tokens, self.counts = n, n_tokens, counts
+        self.n, self.n_tokens, self.counts, self.fitted_on = n, n_tokens, counts, fitted_on
 
     def __repr__(self) -> str:
         return f"FeatureModel({self.config.features}, {len(self.terms)} terms of {self.n} documents, id {self.id})"
@@ -590,13 +593,15 @@ class FeatureModel:
         }
         if self.config.hash_size:
             settings["hash"] = HASH
-        manifest = {
+        manifest: dict[str, Any] = {
             "model_id": self.id,
             "content_hash": self.content_hash,
             "documents": self.n,
             "tokens": self.n_tokens,
             "terms": len(self.df),
         }
+        if self.fitted_on:
+            manifest["fitted_on"] = self.fitted_on.to_dict()
         if self.counts:
             manifest["counts"] = self.counts.summary
         hash = hashlib.blake2b(json.dumps(manifest).encode(), digest_size=16).hexdigest()
@@ -649,7 +654,8 @@ class FeatureModel:
         if "counts" in manifest:
             what: dict[str, Any] = {**manifest["counts"], "source": folder / "counts", "name": str(folder)}
             counts = KeptCounts(config, n, n_tokens, **what)
-        model = cls(config, terms, df, cf, idf, n, n_tokens, counts)
+        fitted_on = Split.from_dict(manifest["fitted_on"]) if "fitted_on" in manifest else None
+        model = cls(config, terms, df, cf, idf, n, n_tokens, counts, fitted_on)
         same = (settings, manifest) == model._files() and np.array_equal(index, model.indices)
         return model if same else None
 

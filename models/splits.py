@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
@@ -63,27 +62,24 @@ class Split:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold, without what is empty."""
-        return {name: value for name, value in asdict(self).items() if value}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
+        found = {name: value for name, value in asdict(self).items() if value}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     @classmethod
-    def from_json(cls, text: str) -> Split:
-        """The split that `to_json` wrote."""
-        values = json.loads(text)
-        return cls(**values | {name: tuple(values.get(name, ())) for name in ("shares", "cutoffs")})
+    def from_dict(cls, values: Mapping[str, Any]) -> Split:
+        """The split that `to_dict` gave."""
+        return cls(**{**values, **{name: tuple(values.get(name, ())) for name in ("shares", "cutoffs")}})
 
     def of(self, documents: pa.Table) -> np.ndarray:
         """The part of each document, int8[n], as its place in PARTS.
 
-        documents: with `content` (binary[16]) for a hash, or the split's column. Raises ValueError for a column's value
-        that is no part, and for a time that is null.
+        documents: with `content` (binary[16]) for a hash, or with `group`, which then goes before it; or the split's
+        column. Raises ValueError for a column's value that is no part, and for a time that is null.
         """
         if self.by == "column":
             return _named(documents[self.column])
         if self.by == "hash":
-            heads = content_heads(documents["content"])
+            heads = content_heads(documents["group" if "group" in documents.column_names else "content"])
             ends = [np.uint64(round(share * 2**53) << 11) for share in list(accumulate(self.shares))[:-1]]
             found = np.searchsorted(np.array(ends, np.uint64), heads, side="right")
         else:

@@ -132,7 +132,7 @@ def test_features_are_those_of_the_model_to_the_bit(demo: Path, emails: pa.Table
     model = FeatureModel.load(demo / "model")
     rows = written(demo / "features")
     documents = emails.sort_by("id")
-    assert rows.column_names == ["id", "label", "indices", "values"]
+    assert rows.column_names == ["id", "label", "indices", "values", "content"]
     assert rows["id"].to_pylist() == documents["id"].to_pylist()
     assert rows["label"].to_pylist() == documents["label"].to_pylist()
     assert_same_bits(matrix(rows, len(model.terms)), model.transform(documents["text"]))
@@ -175,6 +175,7 @@ def test_spark_reads_the_features_and_nothing_else(spark: Any, demo: Path) -> No
         ("label", "string"),
         ("indices", "array<int>"),
         ("values", "array<float>"),
+        ("content", "binary"),
     ]
     assert rows.count() == manifest(demo / "features")["documents"]
 
@@ -807,7 +808,7 @@ def test_labels_of_every_type(
     outputs = ("--output", tmp_path / "out", "--model", tmp_path / "model")
     assert featurize("--input", source, *outputs, "--label", "topic") == 0
     rows = written(tmp_path / "out")
-    assert rows.column_names == ["id", name, "indices", "values"]
+    assert rows.column_names == ["id", name, "indices", "values", "content"]
     assert rows[name].to_pylist() == expected
     shown = re.findall(r"^  (\S+) +[abc]\b", capsys.readouterr().out, re.MULTILINE)
     assert shown == sorted({label for given in expected if given for label in ([given] if name == "label" else given)})
@@ -848,7 +849,7 @@ def test_large_integer_ids_survive_nulls_and_other_columns_are_carried_along(spa
     rows = spark.read.parquet(str(tmp_path / "out"))
     before = spark.read.parquet(str(source))
     carried = ["number", "nested", "price", "day", "at", "raw", *odd]
-    assert rows.columns == ["id", "indices", "values", *carried]
+    assert rows.columns == ["id", "indices", "values", "content", *carried]
     assert [rows.schema[name].dataType for name in ["id", *carried]] == [
         before.schema[name].dataType for name in ["id", *carried]
     ]

@@ -72,7 +72,7 @@ def test_folders_are_those_of_spark_and_values_come_back(
     theirs.write.partitionBy("dt").parquet(str(tmp_path / "spark"))
     assert names(tmp_path / "out") == names(tmp_path / "spark")
     ours = spark.read.parquet(str(tmp_path / "out"))
-    assert ours.columns == ["id", "label", "indices", "values", "n", "dt"]
+    assert ours.columns == ["id", "label", "indices", "values", "content", "n", "dt"]
     assert ours.schema["dt"].dataType == theirs.schema["dt"].dataType
     for columns in (["id", "label", "n", "dt"],):
         assert sorted(ours.select(columns).collect(), key=str) == sorted(theirs.select(columns).collect(), key=str)
