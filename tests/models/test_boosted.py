@@ -19,18 +19,15 @@ from xgboost.tracker import RabitTracker
 from models.boosted import (
     BoostedConfig,
     BoostedModel,
-    Outputs,
     Round,
-    Rows,
-    csr_of,
     cut_values,
-    first_not_finite,
     merge_summaries,
     reduced_bytes,
     summarise,
     summary_size,
     train,
 )
+from models.rows import Outputs, Rows, csr_of, first_not_finite
 
 FEATURES = 12
 CONFIG = BoostedConfig(rounds=7, depth=3, max_bin=8, checkpoint_every=3, seed=5)
