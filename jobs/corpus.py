@@ -312,7 +312,9 @@ def _alike(reader: DataFrameReader, fs: FileSystem, names: list[str], form: str)
     try:
         return alike(reader, fs, names, form)
     except Unfooted as error:
-        raise _unreadable(error.name, error.why if OTHERWISE_UNREADABLE.search(error.why) else "no footer") from None
+        raise _unreadable(
+            "--input", error.name, error.why if OTHERWISE_UNREADABLE.search(error.why) else "no footer"
+        ) from None
 
 
 def _check_roles(groups: list[Alike], roles: dict[str, str | None], keys: Collection[str]) -> None:
@@ -499,12 +501,12 @@ def _head(fs: FileSystem, name: str, size: int, salvage: bool = False) -> bytes:
     except Exception as error:
         if salvage and isinstance(error, Damaged):
             return b""
-        raise _unreadable(name, reason(error)) from None
+        raise _unreadable("--input", name, reason(error)) from None
 
 
 @contextmanager
-def reading(source: str, where: str | None = None) -> Iterator[None]:
-    """Around what reads the input `source`, of a table the rows `where` a condition holds.
+def reading(source: str, where: str | None = None, option: str = "--input") -> Iterator[None]:
+    """Around what reads the input `source` of an option, of a table the rows `where` a condition holds.
 
     A file at which Spark or a worker fails is a Mistake that names it, and so is a condition that fails for a row.
     """
@@ -513,7 +515,7 @@ def reading(source: str, where: str | None = None) -> Iterator[None]:
     except Exception as error:
         text = str(error)
         if told := re.search(r"udfs\.records\.Unreadable: (.*)", text):
-            raise Mistake(f"--input {told[1]}") from None
+            raise Mistake(f"{option} {told[1]}") from None
         if told := re.search(r"jobs\.workers\.SlowPattern: (.*)", text):
             raise Mistake(told[1]) from None
         if where and (told := WHERE_FAILURE.search(text)):
@@ -521,7 +523,7 @@ def reading(source: str, where: str | None = None) -> Iterator[None]:
         found = READ_FAILURE.search(text)
         if not found and (told := UNNAMED_FAILURE.search(text)):
             raise Mistake(
-                f"--input {source}: a compressed file is truncated or damaged ({told[1]}): find it with gzip -t or "
+                f"{option} {source}: a compressed file is truncated or damaged ({told[1]}): find it with gzip -t or "
                 "bzip2 -t and fetch it again, or keep what is before the damage with --salvage"
             ) from None
         if not found:
@@ -530,16 +532,16 @@ def reading(source: str, where: str | None = None) -> Iterator[None]:
         causes = [reason(Exception(cause)) for cause in re.findall(r"^Caused by: (.*)", text, re.MULTILINE)]
         plain = [cause for cause in causes if not re.search(r"\w\.\w+\.\w", cause)]  # without Java's names
         why = hint or ("no footer" if path else (plain or ["unreadable content"])[-1])
-        raise _unreadable(path or unquote(url), why) from None
+        raise _unreadable(option, path or unquote(url), why) from None
 
 
-def _unreadable(name: str, why: str) -> Mistake:
+def _unreadable(option: str, name: str, why: str) -> Mistake:
     """What to say of a file that can't be opened, or not be read to its end."""
     name = plain_path(name)
     if OTHERWISE_UNREADABLE.search(why):
-        return Mistake(f"--input {name} cannot be read: {why}")
+        return Mistake(f"{option} {name} cannot be read: {why}")
     remedy = "keep what is before the damage with --salvage" if name.endswith(UNPACKED) else "leave it out"
-    return Mistake(f"--input {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
+    return Mistake(f"{option} {name} is truncated or damaged ({why}): fetch it again, or {remedy}")
 
 
 def _table_rows(table: DataFrame, layout: Layout) -> DataFrame:

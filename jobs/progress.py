@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TextIO
 
@@ -25,17 +25,21 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(spark: SparkSession, name: str, documents: int | None = None) -> Iterator[dict[str, int | None]]:
+def progress(
+    spark: SparkSession, name: str, documents: int | None = None, told: Callable[[float], str] | None = None
+) -> Iterator[dict[str, int | None]]:
     """Show how far Spark's active stages are while the block runs: documents, their rate, the time left.
 
     `documents` is their number where it is known; else records read so far stand in for them, and the block may put
     the number into what it is given, for the log. Time left is by tasks and, within them, by records.
+    told: gives another line, for the seconds so far.
     """
     done = {"documents": documents}
     started = time.monotonic()
+    line = told or (lambda elapsed: _line(spark, name, documents, elapsed))
     stop = threading.Event()
     with terminal() as screen:
-        watcher = threading.Thread(target=_watch, args=(spark, name, documents, started, stop, screen), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(line, started, stop, screen), daemon=True)
         if screen:
             watcher.start()
         try:
@@ -70,15 +74,13 @@ def terminal() -> Iterator[TextIO | None]:
         yield screen
 
 
-def _watch(
-    spark: SparkSession, name: str, documents: int | None, started: float, stop: threading.Event, screen: TextIO
-) -> None:
+def _watch(line: Callable[[float], str], started: float, stop: threading.Event, screen: TextIO) -> None:
     while not stop.wait(0.5):
         try:
-            line = _line(spark, name, documents, time.monotonic() - started)
+            shown = line(time.monotonic() - started)
         except Exception:  # the session may be ending: progress must never end a job
             continue
-        screen.write(f"\r\x1b[K{line}")
+        screen.write(f"\r\x1b[K{shown}")
         screen.flush()
 
 

@@ -1,4 +1,4 @@
-"""The last words of featurize.py: what was read, what came of it, and what to type next."""
+"""The last words of the jobs: what was read, what came of it, and what to type next."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix
 
 from jobs.outputs import read_parquet
 from jobs.tables import PREFIX
+from models.classifier import Classifier
 from models.features import FeatureModel
 from udfs.records import plain_path
 
@@ -99,6 +100,38 @@ def merged(options: argparse.Namespace, model: FeatureModel) -> str:
             f"  leave a part out again  {_submit()} {without}",
         ]
     )
+
+
+def trained(options: argparse.Namespace, classifier: Classifier, metrics: dict[str, Any]) -> str:
+    """The last words of train.py."""
+    training, classes = classifier.training, classifier.classes
+    left_out = [
+        f"{training[name]:,} {what}"
+        for name, what in (("without_label", "without a label"), ("repeated", "repeated in another part"))
+        if training[name]
+    ]
+    low, high = metrics["ci95"]
+    told = "labels" if classifier.outputs.kind == "labels" else "classes"
+    lines = [
+        "",
+        f"classifier  {classifier.kind}, {len(classes):,} {told}, {classifier.model.features:,} features",
+        f"documents   {metrics['n_train']:,} train, {metrics['n_validation']:,} validation, {metrics['n_test']:,} test"
+        + (f"; left out: {', '.join(left_out)}" if left_out else ""),
+        f"accuracy    {metrics['accuracy']:.4f} (95%: {low:.4f} to {high:.4f}) on the test part",
+        f"macro F1    {metrics['macro_f1']:.4f}",
+        f"log-loss    {metrics['log_loss']:.4f}",
+        "",
+    ]
+    shown = classes[:LABELS]
+    width = max(len(name) for name in [told, *shown])
+    lines.append(f"  {told:{width}}  precision  recall      F1  documents")
+    for name in shown:
+        of = metrics["per_class"][name]
+        numbers = f"{of['precision']:9.4f}  {of['recall']:6.4f}  {of['f1']:6.4f}  {of['support']:9,}"
+        lines.append(f"  {name:{width}}  {numbers}")
+    if len(classes) > LABELS:
+        lines.append(f"  and {len(classes) - LABELS:,} more in metrics.json")
+    return "\n".join([*lines, "", f"classifier  {options.output}"])
 
 
 def _submit(name: str | None = None) -> str:
