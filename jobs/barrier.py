@@ -87,11 +87,16 @@ def _exactly(connection: socket.socket, size: int) -> bytearray:
 class Link:
     """A rank's socket to the driver."""
 
-    def __init__(self, address: tuple[str, int], token: str, rank: int, attempt: int) -> None:
+    def __init__(self, address: tuple[str, int], token: str, rank: int, attempt: str) -> None:
         self._socket = socket.create_connection(address, HANDSHAKE_SECONDS)
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._ask("hello", {"token": token, "rank": rank, "attempt": attempt})
+
+    @property
+    def host(self) -> str:
+        """This machine's address towards the driver: loopback if they are one."""
+        return str(self._socket.getsockname()[0])
 
     def gather(self, name: str, values: dict[str, Any], *parts: bytes) -> Message:
         """Send and wait until all ranks have; the driver's answer, the same for all. Raises Stopped."""
@@ -147,7 +152,7 @@ def run_rank(
 
     context = BarrierTaskContext.get()
     hosts = tuple(task.address.split(":")[0] for task in context.getTaskInfos())
-    attempt = context.stageAttemptNumber() if hasattr(context, "stageAttemptNumber") else context.attemptNumber()
+    attempt = context.allGather(secrets.token_hex(8))[0]  # Spark has no number for it in Python
     # Below Spark's own folder, which goes with the executor, also when this process is killed.
     with tempfile.TemporaryDirectory(prefix="rank-", dir=SparkFiles.getRootDirectory()) as scratch:
         rows = spill(batches, Path(scratch) / "rows.arrow")
@@ -216,7 +221,7 @@ class Driver:
         self.token = secrets.token_hex(16)
         self.error: BaseException | None = None
         self._count, self._answers, self._told = count, answers, told
-        self._gatherings: dict[tuple[int, str], _Gathering] = {}
+        self._gatherings: dict[tuple[str, str], _Gathering] = {}
         self._changed = threading.Condition()
         self._one = threading.Lock()  # `told` need not be safe for threads
         threading.Thread(target=self._accept, daemon=True).start()
@@ -245,7 +250,7 @@ class Driver:
             hello = receive(connection, with_parts=False)
             if not hmac.compare_digest(str(hello.values["token"]), self.token):
                 return
-            rank, attempt = int(hello.values["rank"]), int(hello.values["attempt"])
+            rank, attempt = int(hello.values["rank"]), str(hello.values["attempt"])
             connection.settimeout(None)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             send(connection, Message("hello", {}))
@@ -253,7 +258,7 @@ class Driver:
                 asked = receive(connection)
                 send(connection, self._answer(asked, rank, attempt))
 
-    def _answer(self, asked: Message, rank: int, attempt: int) -> Message:
+    def _answer(self, asked: Message, rank: int, attempt: str) -> Message:
         try:
             if self.error is not None:
                 pass
@@ -269,7 +274,7 @@ class Driver:
             self.stop(error)
         return Message("stop", {})
 
-    def _gather(self, asked: Message, rank: int, attempt: int) -> Message | None:
+    def _gather(self, asked: Message, rank: int, attempt: str) -> Message | None:
         """The answer when all ranks of this attempt have sent; None if the computation ends before."""
         with self._changed:
             gathering = self._gatherings.setdefault((attempt, asked.name), _Gathering())

@@ -385,6 +385,8 @@ def failure(error: Exception) -> str:
     cause = (causes or of_spark or lines or [type(error).__name__])[-1]
     if "java.lang.OutOfMemoryError" in text:
         cause = "Java ran out of memory: raise --driver-memory (local) or --executor-memory"
+    if "Python worker exited unexpectedly" in text:
+        cause = "a Python worker died, as when it is killed for its memory: raise spark.executor.memoryOverhead"
     if in_cluster_mode():
         traceback.print_exception(error)
         return f"{type(error).__name__}: {cause[:400]} (everything in `yarn logs -applicationId`)"

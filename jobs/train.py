@@ -57,15 +57,15 @@ def workers(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """A port that has one after it."""
-    if not 1 <= int(text) <= 65534:
+    """A port's number."""
+    if not 1 <= int(text) <= 65535:
         raise ValueError
     return int(text)
 
 
 MEMORY = converts(memory, "a size such as 512MB or 4GB")
 WORKERS = converts(workers, "a number of at least 1")
-PORT = converts(port, "a port from 1 to 65534")
+PORT = converts(port, "a port from 1 to 65535")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--memory", type=MEMORY, default=1 << 30, metavar="SIZE", help="of boosted's rows; above it on disk (1GB)"
     )
-    p.add_argument("--port", type=PORT, default=0, metavar="N", help="listen for workers at this port and the next one")
+    p.add_argument("--port", type=PORT, default=0, metavar="N", help="where the driver listens for workers")
     p.add_argument("--log-json", action="store_true", help="log lines and the metrics as JSON objects, one a line")
     b = p.add_argument_group("boosted trees (--kind boosted)")
     b.add_argument("--rounds", type=int, metavar="N", help="most rounds (default: 150)")
@@ -168,12 +168,9 @@ def main(arguments: list[str]) -> None:
         plan = Plan(
             config, outputs_of(classes, labelled.many), classes, weights, options.workers, options.memory, options.port
         )
-        training = Training(spark, output, plan)
-        try:
-            with progress(spark, "train", classes.of_parts["train"], training.line):
-                classifier = train(spark, output, labelled, plan, training)
-        finally:
-            training.stop()
+        training = Training(output, plan)
+        with progress(spark, "train", classes.of_parts["train"], training.line):
+            classifier = train(spark, output, labelled, plan, training)
         with progress(spark, "evaluate", classes.of_parts["test"]):
             metrics = evaluate(spark, classifier, labelled)
         with output.step("classifier") as folder:

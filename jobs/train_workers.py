@@ -118,6 +118,8 @@ def boosted_rank(rank: Rank, settings: str) -> None:
 
     settings: JSON of config, outputs, width and memory. The first rank tells rounds, checkpoints and the model.
     """
+    from xgboost.tracker import RabitTracker
+
     from models.boosted import BoostedConfig, Round, Summary, summarise, summary_size, train
 
     given = json.loads(settings)
@@ -129,7 +131,12 @@ def boosted_rank(rank: Rank, settings: str) -> None:
         "validation": len(validation),
         "bytes": _binned_bytes(rows) + _binned_bytes(validation),
     }
-    start = rank.link.gather("start", known, *(array.tobytes() for array in summary))
+    # The tracker lives in a rank, whose end is its own: where ranks were lost it may end its process.
+    tracker = RabitTracker(rank.count, rank.link.host, sortby="task") if rank.count > 1 and rank.number == 0 else None
+    if tracker:
+        tracker.start()
+    communicator = tracker.worker_args() if tracker else None
+    start = rank.link.gather("start", {**known, "communicator": communicator}, *(array.tobytes() for array in summary))
     data, indices, indptr, resume = start.parts
     cuts = csr_matrix(
         (np.frombuffer(data, np.float32), np.frombuffer(indices, np.int32), np.frombuffer(indptr, np.int32)),
@@ -159,6 +166,8 @@ def boosted_rank(rank: Rank, settings: str) -> None:
             threads=given["threads"],
             communicator=communicator and communicator | {"dmlc_task_id": f"{rank.number:08}"},
         )
+    if tracker:
+        tracker.wait_for()
     if rank.number == 0:
         counts = {name: start.values[name] for name in ("train", "validation")}
         rank.link.tell("model", counts, model.to_bytes(), json.dumps(rounds).encode())
@@ -186,6 +195,8 @@ def telling(rank: Rank) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
+            if type(error) is not ValueError:  # XGBoost's own: another rank is lost
+                raise
             rank.link.refuse(str(error))
     if rank.number == 0:
         for text in dict.fromkeys(str(each.message).splitlines()[0] for each in caught):

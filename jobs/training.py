@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, IntegralType, NumericType, StringType
 
-from jobs.barrier import Message, deal, driver_host, run_ranks, threads_of
-from jobs.corpus import reading
+from jobs.barrier import Message, deal, run_ranks, threads_of
 from jobs.outputs import FileSystem, Target, file_system, read_parquet
 from jobs.progress import duration
 from jobs.session import Mistake, app_folder, log, on_workers, ship
@@ -119,8 +117,11 @@ def open_rows(
     """The feature sets side by side, with labels and weights of the first one that has them; raises Mistake."""
     tables = []
     for each in features:
-        with reading(each.path, option=OPTION):
-            tables.append(read_parquet(spark, each.fs.root))
+        table = read_parquet(spark, each.fs.root)
+        if (found := table.count()) != each.manifest["documents"]:
+            told = each.manifest["documents"]
+            raise Mistake(f"{OPTION} {each.path} holds {found} rows, its _manifest.json says {told}: copy it again")
+        tables.append(table)
     asked = [label] if label else ["label", "labels"]
     at, name = _holder(features, tables, asked, "--label")
     kind = next(field.dataType for field in tables[at].schema.fields if field.name == name)
@@ -148,7 +149,7 @@ def open_rows(
     if len(rows) == 1 and by_hash:
         return Labelled(rows[0], sets, many, documents)
     if not output.find("rows"):
-        with output.step("rows") as folder, reading(features[0].path, option=OPTION):
+        with output.step("rows") as folder:
             joined = _joined(rows, features) if len(rows) > 1 else rows[0]
             (joined if by_hash else _in_one_part(joined)).write.parquet(folder)
     return Labelled(read_parquet(spark, f"{output.stage}/rows"), sets, many, documents)
@@ -338,17 +339,15 @@ def train(spark: SparkSession, output: Target, labelled: Labelled, plan: Plan, t
 class Training:
     """The driver's part of a training: cuts for all ranks, checkpoints, rounds, the model."""
 
-    def __init__(self, spark: SparkSession, output: Target, plan: Plan) -> None:
+    def __init__(self, output: Target, plan: Plan) -> None:
         self.output, self.plan = output, plan
-        self.host = socket.gethostbyname(driver_host(spark))
-        self.tracker: Any = None
         self.rounds: list[dict[str, Any]] = []
         self.begun = 0  # rounds that a checkpoint had
         self.counts: dict[str, int] = {}
         self.parts: Sequence[bytes] = ()
 
     def start(self, messages: list[Message]) -> Message:
-        """The answer to all ranks' summaries: the cuts, the last checkpoint, and who they find each other by."""
+        """The answer to all ranks' summaries: the cuts, the last checkpoint, how they find each other."""
         from models.boosted import Summary, cut_values, merge_summaries, reduced_bytes, summary_size
 
         config, outputs = self.plan.config, self.plan.outputs
@@ -371,37 +370,13 @@ class Training:
             )  # fmt: skip
         values = {
             "height": cuts.shape[0],
-            "communicator": self._communicator(len(messages)),
+            "communicator": messages[0].values["communicator"],
             "bytes": max(m.values["bytes"] for m in messages),
             **{name: sum(m.values[name] for m in messages) for name in ("train", "validation")},
         }
         indices, indptr = cuts.indices.astype(np.int32), cuts.indptr.astype(np.int32)
         resume = self._checkpoint()
         return Message("start", values, [cuts.data.tobytes(), indices.tobytes(), indptr.tobytes(), resume])
-
-    def _communicator(self, ranks: int) -> dict[str, Any] | None:
-        """How the ranks of this attempt find each other; those of an attempt that failed are forgotten."""
-        from xgboost.core import XGBoostError
-        from xgboost.tracker import RabitTracker
-
-        self.stop()
-        if ranks == 1:
-            return None
-        port = self.plan.port and self.plan.port + 1
-        try:
-            self.tracker = RabitTracker(ranks, self.host, port, sortby="task")
-            self.tracker.start()
-        except XGBoostError as error:
-            raise Mistake(
-                f"--port {self.plan.port}: the port after it, {port}, can't be listened at by XGBoost: give another"
-            ) from error
-        return dict(self.tracker.worker_args())
-
-    def stop(self) -> None:
-        """End the tracker."""
-        if self.tracker is not None:
-            self.tracker.free()
-            self.tracker = None
 
     def _checkpoint(self) -> bytes:
         found = self.output.find("checkpoint")

@@ -31,12 +31,12 @@ def die_once(rank: Rank, deaths: str) -> None:
     """The second rank is killed in the first attempt; the next one finds what the first had told."""
     if rank.number == 0:
         rank.link.tell("checkpoint", {"death": Path(deaths).exists()}, np.arange(3).tobytes())
-    rank.link.gather("sum", {"sum": 0, "rows": 0})
+    deaths_seen = rank.link.gather("sum", {"sum": int(Path(deaths).exists()), "rows": 0}).values["sum"]
     if rank.number == 1 and not Path(deaths).exists():
         Path(deaths).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     rank.link.gather("again", {})
-    rank.link.tell("total", {"rank": rank.number})
+    rank.link.tell("total", {"rank": rank.number, "death": deaths_seen})
 
 
 def intrude(rank: Rank) -> None:
