@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit, softmax
 
 from models.rows import Outputs, Rows, first_not_finite
@@ -305,7 +305,7 @@ def train(
         judged = judge = None
         if validation is not None:
             judge = _Objective(outputs, validation, _Facts.of(outputs, validation), threads, gradients=False)
-            judged = binned(validation, reference, cache and cache / "validation")
+            judged = _sparse(validation, cuts.shape[1], cache and cache / "validation", threads)
         params = _parameters(config, outputs, threads)
         model = resume or _prior(params, facts, outputs, cuts.shape[1])
         rounds = [Round(*each) for each in json.loads(_booster(params, model).attr("rounds") or "[]")]
@@ -427,6 +427,15 @@ def _binned(
     parts = rows.parts or [csr_matrix((1, cuts.shape[1]), dtype=np.float32)]
     kind = xgboost.QuantileDMatrix if cache is None else xgboost.ExtMemQuantileDMatrix
     return kind(_Batches(parts, cache), missing=0.0, max_bin=max_bin, nthread=threads, ref=reference)
+
+
+def _sparse(rows: Rows, features: int, cache: Path | None, threads: int) -> xgboost.DMatrix:
+    """Rows that are only predicted: of binned ones XGBoost would look up every feature of every row each round."""
+    parts = rows.parts or [csr_matrix((1, features), dtype=np.float32)]
+    if cache is not None:
+        return xgboost.DMatrix(_Batches(parts, cache), missing=0.0, nthread=threads)
+    matrix = csr_matrix(parts[0] if len(parts) == 1 else vstack(parts, "csr"))
+    return xgboost.DMatrix(matrix, missing=0.0, nthread=threads)
 
 
 def _parameters(config: BoostedConfig, outputs: Outputs, threads: int) -> dict[str, Any]:
