@@ -38,6 +38,7 @@ ENTRIES = 1 << 22  # that a summary aims at: 12 bytes each
 MOST_OF_A_FEATURE = 4096  # values that a summary keeps of one feature
 MERGED_AT = 1 << 22  # entries of rows that are summarised at once
 MINIMAL_SLICE = 1 << 14  # rows whose gradients are worth a thread
+HUGE = np.float32(1e37)  # no value is as large
 LEAST_SHARE = 1e-6  # of a class, in the margins that boosting starts from
 
 
@@ -155,16 +156,19 @@ def merge_summaries(summaries: Sequence[Summary], size: int) -> Summary:
 
 
 def cut_values(summary: Summary, max_bin: int) -> csr_matrix:
-    """At most `max_bin` lower bounds of bins for each feature, as the column of a matrix: float32 [<= max_bin, F].
+    """At most `max_bin` lower bounds of bins for each feature, as the column of a matrix: float32 [<= max_bin + 1, F].
 
-    XGBoost makes of this matrix exactly these bins. Zero is no value here: it is what is absent.
+    XGBoost makes of this matrix exactly these bins. It ends the last one at twice the largest entry; a value above that
+    would be predicted as if it were absent. So HUGE comes last, where it costs no bin or larger values may be. Zero is
+    no value here: it is what is absent.
     """
     counts = np.empty(len(summary.indptr) - 1, np.int64)
-    bounds = np.empty(len(summary.values), np.float32)
-    _choose_bounds(summary.indptr, summary.values, max_bin, counts, bounds)
+    bounds = np.empty(len(summary.values) + len(counts), np.float32)
+    size = summary_size(len(counts), max_bin)
+    _choose_bounds(summary.indptr, summary.values, max_bin, size, counts, bounds)
     features = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     rows = np.arange(len(features)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = np.repeat(summary.indptr[:-1], counts)
+    begin = np.repeat(summary.indptr[:-1] + np.arange(len(counts)), counts)
     values = bounds[begin + rows]
     height = int(counts.max(initial=0))
     return csr_matrix((values, (rows, features)), shape=(height, len(counts)), dtype=np.float32)
@@ -172,7 +176,8 @@ def cut_values(summary: Summary, max_bin: int) -> csr_matrix:
 
 def reduced_bytes(cuts: csr_matrix, config: BoostedConfig, outputs: Outputs) -> int:
     """How many bytes of histograms two ranks or more add up: cuts x 16 B x 2^(depth - 1) x trees."""
-    return int(cuts.nnz) * 16 * 2 ** (config.depth - 1) * config.rounds * outputs.margins
+    bins = np.minimum(np.bincount(cuts.indices, minlength=cuts.shape[1]), config.max_bin).sum()
+    return int(bins) * 16 * 2 ** (config.depth - 1) * config.rounds * outputs.margins
 
 
 @kernel
@@ -227,11 +232,11 @@ def _merge_features(indptr_a, hashes_a, values_a, indptr_b, hashes_b, values_b, 
 
 
 @kernel
-def _choose_bounds(indptr, values, max_bin, counts, bounds):  # type: ignore[no-untyped-def]
-    """All distinct values of a feature if they are few, else those at equal steps of its sample."""
+def _choose_bounds(indptr, values, max_bin, size, counts, bounds):  # type: ignore[no-untyped-def]
+    """All distinct values of a feature if they are few, else those at equal steps of its sample, one place apart."""
     for feature in range(len(indptr) - 1):
-        begin = indptr[feature]
-        ordered = np.sort(values[begin : indptr[feature + 1]])
+        ordered = np.sort(values[indptr[feature] : indptr[feature + 1]])
+        begin = indptr[feature] + feature
         n = len(ordered)
         distinct = 0
         for k in range(n):
@@ -249,6 +254,9 @@ def _choose_bounds(indptr, values, max_bin, counts, bounds):  # type: ignore[no-
                 if found == 0 or value != bounds[begin + found - 1]:
                     bounds[begin + found] = value
                     found += 1
+        if found == max_bin or n >= size:
+            bounds[begin + found] = HUGE
+            found += 1
         counts[feature] = found
 
 

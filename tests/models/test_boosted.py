@@ -17,6 +17,7 @@ from sklearn.metrics import log_loss
 from xgboost.tracker import RabitTracker
 
 from models.boosted import (
+    HUGE,
     BoostedConfig,
     BoostedModel,
     Round,
@@ -167,6 +168,23 @@ def test_the_log_loss_is_that_of_native_xgboost(kind: str) -> None:
         losses = [log_loss(judged.labels, p, sample_weight=judged.weights) for p in (ours, theirs)]
     assert losses[0] == pytest.approx(rounds[-1].validation, rel=1e-5)
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_a_row_is_predicted_as_it_was_trained_however_large_its_values(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bins end at twice the largest bound; the rows above would be taken for rows without the feature."""
+    monkeypatch.setattr("models.boosted.MOST_OF_A_FEATURE", size)
+    random = np.random.default_rng(4)
+    values = np.exp(3 * random.normal(size=(2000, FEATURES))) * (random.random((2000, FEATURES)) < 0.4)
+    labels = (values[:, 0] + values[:, 1] > 0).astype(np.int32)
+    rows = Rows([csr_matrix(values.astype(np.float32))], labels, random.integers(0, 2**63, 2000).astype(np.uint64))
+    model, rounds = train(CONFIG, KINDS["binary"], rows, cuts_of([rows], CONFIG))
+    p = model.probabilities(rows.parts[0])
+    assert log_loss(labels, p) == pytest.approx(rounds[-1].train, rel=1e-5)
+    huge = rows.parts[0] * np.float32(1e6)
+    assert log_loss(labels, model.probabilities(huge)) < 1.1 * rounds[-1].train
 
 
 def test_training_ends_when_the_validation_gets_no_better_and_the_best_round_is_kept() -> None:
@@ -326,7 +344,7 @@ def test_summaries_of_any_division_merge_to_that_of_the_whole(
     cuts = cut_values(whole, 2).toarray()
     for feature in range(3):
         values = np.unique(whole.values[whole.indptr[feature] : whole.indptr[feature + 1]])
-        chosen = cuts[:, feature][cuts[:, feature] != 0]
+        chosen = cuts[:, feature][(cuts[:, feature] != 0) & (cuts[:, feature] != HUGE)]
         assert set(chosen) <= set(values)
         assert list(chosen[:1]) == list(values[:1])
         assert len(chosen) == min(len(values), 2) or len(values) > 2
@@ -335,14 +353,16 @@ def test_summaries_of_any_division_merge_to_that_of_the_whole(
 def test_xgboost_makes_exactly_the_bins_that_were_cut() -> None:
     rows = data(KINDS["binary"], 5000)
     cuts = cuts_of([rows], CONFIG)
-    assert cuts.shape == (8, FEATURES)
-    assert cuts.nnz == 8 * FEATURES
+    assert cuts.shape == (9, FEATURES)
+    assert cuts.nnz == 9 * FEATURES
     indptr, bounds = xgboost.QuantileDMatrix(cuts, missing=0.0, max_bin=8).get_quantile_cut()
     for feature in range(FEATURES):
-        mine = np.sort(cuts[:, feature].toarray().ravel())
+        *mine, last = np.sort(cuts[:, feature].toarray().ravel())
+        assert last == HUGE
         theirs = bounds[indptr[feature] : indptr[feature + 1]]
         assert len(theirs) == 8 or len(theirs) == 9  # with or without a least value
         assert np.isin(mine[1:], theirs).all()
+        assert theirs[-1] > HUGE
     assert reduced_bytes(cuts, CONFIG, KINDS["classes"]) == 96 * 16 * 4 * 7 * 3
 
 
