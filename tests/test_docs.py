@@ -9,8 +9,10 @@ share one session; ```bash test is run as it stands; ```text demo is what `make 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import doctest
 import importlib
+import io
 import json
 import os
 import re
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from jobs import merge_models, options, stream_counts, thrift_server
+from jobs import merge_models, options, stream_counts, thrift_server, train
 from jobs import query as query_job
 from jobs.options import FITTING
 from jobs.session import exit_code
@@ -46,11 +48,12 @@ JOBS = {  # and where their options are
     "docs/mapreduce.md": stream_counts.own_options,
     "docs/functions.md": thrift_server.parser,
     "docs/sql.md": query_job.parser,
+    "docs/train.md": train.parser,
 }
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_SPARK_SUBMIT = {"--py-files", "--master", "--archives", "--conf", "--driver-memory", "--executor-memory"}
 OF_SPARK_SUBMIT |= {"--executor-cores", "--driver-java-options", "--deploy-mode", "--queue"}
-OF_SPARK_SUBMIT |= {"--principal", "--keytab", "--properties-file"}
+OF_SPARK_SUBMIT |= {"--principal", "--keytab", "--properties-file", "--num-executors"}
 OF_OTHERS = {*OF_SPARK_SUBMIT, "--help", "--additional-suffix", "--wait"}  # of other commands
 
 
@@ -102,6 +105,16 @@ def piped(place: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def classified(spark: SparkSession, place: Path) -> str:
+    """The output of the jobs of docs/splits.md and docs/train.md, one after another."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        for page in ("docs/splits.md", "docs/train.md"):
+            for command in "".join(blocks(page, "bash job")).replace("\\\n", "").splitlines():
+                run_here(command, place)
+    return said.getvalue()
+
+
 def test_a_pipe_prints_what_the_page_shows(piped: str) -> None:
     (shown,) = blocks("docs/mapreduce.md", "text pipe")
     assert shown == piped
@@ -134,6 +147,8 @@ def test_python_sessions(page: str, request: pytest.FixtureRequest, monkeypatch:
     session = "\n".join(blocks(page, "pycon"))
     if "demo/counts" in session:
         request.getfixturevalue("piped")
+    elif "demo/split" in session:
+        request.getfixturevalue("classified")
     elif "demo/" in session:
         request.getfixturevalue("shown")
     monkeypatch.chdir(request.getfixturevalue("place"))
@@ -172,6 +187,13 @@ def test_the_commands_of_sql_print_what_the_page_shows(place: Path, capsys: pyte
         for row in re.findall(r"^\| (`[a-z0-9_`, ]+`) \|", described, re.MULTILINE)
         for name in re.findall(r"\w+", row)
     }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", ["docs/splits.md", "docs/train.md"])
+def test_the_commands_of_splits_and_train_print_what_the_pages_show(page: str, classified: str) -> None:
+    (shown,) = blocks(page, "text job")
+    assert shown in classified
 
 
 @pytest.mark.spark
