@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.barrier import spill
+from jobs.train_workers import pack_rows, rank_rows
 from jobs.workers import MAGIC, Cells, count, first_terms, keep_counts, unpack_counts, write_features
+from models.boosted import BoostedConfig, cut_values, merge_summaries, summarise, train
 from models.counts import join_counts
 from models.features import FeatureConfig, FeatureModel
+from models.rows import Outputs
 from udfs import hive
 from udfs.functions import compile_kernels
 from udfs.records import Layout
@@ -28,6 +35,7 @@ CONFIGS = (
     FeatureConfig(text=TextConfig(tokenizer="char_wb"), ngrams=(3, 3)),
     FeatureConfig(text=TextConfig(tokenizer="regex", pattern=r"\w+")),
 )
+OUTPUTS = (Outputs("binary", 2), Outputs("classes", 3), Outputs("labels", 2))
 SCHEMA = '{"type":"struct","fields":[{"name":"id"},{"name":"indices"},{"name":"values"}]}'
 
 
@@ -58,9 +66,27 @@ def run(text: tuple[str, ...], config: FeatureConfig, scratch: Path) -> pa.Table
     return files(write_features(iter(with_repeats), 0, *settings))["features"]
 
 
+def run_boosted(features: pa.Table, outputs: Outputs, scratch: Path) -> None:
+    """Train on the features of a few lines as a rank does, on rows that are mapped into memory."""
+    number = np.arange(len(features)) % outputs.classes
+    label = pa.array([[str(each)] if outputs.kind == "labels" else str(each) for each in number])
+    content = pa.array([bytes(16)] * len(features), pa.binary())
+    columns = {"id": features["id"], "label": label, "content": content, "part": pa.array(0 * number, pa.int32())}
+    table = pa.table({**columns, "indices": features["indices"], "values": features["values"]}).combine_chunks()
+    width = 1 + max(index.as_py() for index in pc.list_flatten(table["indices"]))
+    classes = [str(each) for each in range(outputs.classes)]
+    given = {"classes": classes, "many": outputs.kind == "labels", "width": width, "keys": [0], "weights": None}
+    cells = pack_rows(iter(table.to_batches()), 0, json.dumps(given))
+    rows = rank_rows(spill(cells, scratch / f"{outputs.kind}.arrow"), 0, outputs, width)
+    cuts = cut_values(merge_summaries([summarise(rows, width, 8)], 8), 8)
+    train(BoostedConfig(rounds=1), outputs, rows, cuts)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for config in CONFIGS:
-            run(TEXT, config, Path(folder))
+            features = run(TEXT, config, Path(folder))
             compile_kernels(config.text)
+        for outputs in OUTPUTS:
+            run_boosted(features, outputs, Path(folder))
     hive.transform(io.BytesIO(b"41\t4142\n"), io.BytesIO(), hive.parser().parse_args(["tokens"]))

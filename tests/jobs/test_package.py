@@ -166,6 +166,8 @@ with tempfile.TemporaryDirectory() as folder:
     for config in warm.CONFIGS:
         rows = warm.run(("Some other text entirely.", "数据 É"), config, Path(folder))
         print("rows", rows.num_rows)
+    for outputs in warm.OUTPUTS:
+        warm.run_boosted(rows, outputs, Path(folder))
 print("compiled", len(compiled.buffer))
 """
 

@@ -360,7 +360,9 @@ def test_a_failed_job_is_continued_by_the_next_with_another_number_of_workers(
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["old"]
     caplog.clear()
     assert train(*job) == 0
-    assert [line for line in caplog.messages if re.fullmatch(r"goes on after \d rounds, from a checkpoint", line)]
+    assert [line for line in caplog.messages if re.fullmatch(r"goes on after \d+ rounds, from a checkpoint", line)], (
+        caplog.messages
+    )
     name = "trees.ubj"
     assert (tmp_path / "out" / name).read_bytes() == (place / "boosted" / name).read_bytes()
     assert not [*tmp_path.glob(".out*")]
