@@ -119,6 +119,10 @@ bench-scaling: install  ## measure how memory and CPU time grow with the corpus 
 bench-sql: install  ## measure tokenising in Spark SQL against built-ins and a row UDF
 	@$(PY) -m benchmarks.sql $(ARGS)
 
+.PHONY: bench-train
+bench-train: install  ## measure train against XGBoost alone and on Spark, and its classifiers' quality
+	@$(PY) -m benchmarks.train $(ARGS)
+
 .PHONY: zip
 zip: install  ## build/textmill.zip, the code as spark-submit --py-files takes it
 	@mkdir -p build

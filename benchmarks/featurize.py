@@ -82,6 +82,7 @@ class Run:
     java: float
     wall: float
     memory: int
+    python: int
     load: float
     rows: int
     entries: int
@@ -277,7 +278,7 @@ def versions() -> str:
     home = os.environ.get("JAVA_HOME")
     said = subprocess.run([f"{home}/bin/java" if home else "java", "-version"], capture_output=True, text=True).stderr
     java = said.split('"')[1] if '"' in said else "of unknown version"
-    packages = ("pyspark", "pyarrow", "numpy", "numba", "scikit-learn")
+    packages = ("pyspark", "pyarrow", "numpy", "numba", "scikit-learn", "xgboost-cpu")
     return ", ".join(
         [f"Python {platform.python_version()}", f"Java {java}", *(f"{name} {version(name)}" for name in packages)]
     )

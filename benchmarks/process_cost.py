@@ -38,11 +38,11 @@ class Process:
 
 
 class Sampler(threading.Thread):
-    """Samples a process's descendants: the CPU seconds of each, and the peak of their memory (PSS) in all."""
+    """Samples a process's descendants: CPU seconds of each, the peak of their memory (PSS) in all, of a Python one."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
-        self.root, self.peak, self.done = root, 0, threading.Event()
+        self.root, self.peak, self.python, self.done = root, 0, 0, threading.Event()
         self._cpu: dict[Process, float] = {}
 
     def run(self) -> None:
@@ -53,7 +53,10 @@ class Sampler(threading.Thread):
             found = descendants(self.root)
             self._cpu.update(found)
             if number % EVERY == 0:
-                self.peak = max(self.peak, sum(proportional_set_size(process.pid) for process in found))
+                sizes = {process: proportional_set_size(process.pid) for process in found}
+                self.peak = max(self.peak, sum(sizes.values()))
+                of_python = (size for process, size in sizes.items() if process.name.startswith("python"))
+                self.python = max(self.python, *of_python, 0)
 
     def cpu(self, name: str | None = None) -> float:
         """CPU seconds of all processes, or of those of this name, when they were last seen."""
@@ -105,7 +108,7 @@ def reap() -> None:
 
 
 def main(result: str, *command: str) -> int:
-    """Run the command; write code, reaped, sampled and java (CPU seconds), wall (seconds), memory (bytes)."""
+    """Run the command; write code, CPU seconds, wall (seconds), memory: the peak of all and of one Python (bytes)."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed: what a daemon uses can't be had")
     sampler = Sampler(os.getpid())
@@ -118,7 +121,9 @@ def main(result: str, *command: str) -> int:
     sampler.join()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cost = {"reaped": used.ru_utime + used.ru_stime, "sampled": sampler.cpu(), "java": sampler.cpu("java")}
-    Path(result).write_text(json.dumps({"code": code, **cost, "wall": wall, "memory": sampler.peak}))
+    Path(result).write_text(
+        json.dumps({"code": code, **cost, "wall": wall, "memory": sampler.peak, "python": sampler.python})
+    )
     return 0
 
 

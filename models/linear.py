@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit, log_softmax, softmax
-from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.svm import LinearSVC
 
 from models.rows import Outputs, Rows, first_not_finite
 from udfs.hashing import fmix64
@@ -154,6 +151,10 @@ def _row_sums(matrix: csr_matrix) -> np.ndarray:
 
 
 def _solver(config: LinearConfig, rows: int) -> Any:
+    # Here, since it takes a second, and most processes only predict.
+    from sklearn.linear_model import LogisticRegression, SGDClassifier
+    from sklearn.svm import LinearSVC
+
     if config.solver == "svc":
         return LinearSVC(C=config.C, max_iter=config.max_iter, random_state=config.seed)
     if config.solver == "logistic":
@@ -193,6 +194,8 @@ def _fit_labels(
 
 def _temperature(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray, outputs: Outputs) -> float:
     """What scores [N, K] have to be multiplied by for the least log-loss; between e^-6 and e^6."""
+
+    from scipy.optimize import minimize_scalar
 
     def softmax_loss(factor: float) -> float:
         return -float(weights @ log_softmax(factor * scores, axis=1)[np.arange(len(labels)), labels])

@@ -104,7 +104,9 @@ def sizes_of(names: Iterable[str]) -> dict[str, featurize.Sizes]:
 
 def pairs_of(cpu: dict[str, float]) -> dict[str, list[tuple[Run, Run]]]:
     """Three runs each, whose start-up takes 40 CPU-seconds and whose rest takes `cpu`, one more in each run."""
-    start = Run(reaped=40, sampled=0, java=30, wall=20, memory=1_000_000_000, load=0.5, rows=2_000, entries=10, terms=5)
+    start = Run(
+        reaped=40, sampled=0, java=30, wall=20, memory=10**9, python=1, load=0.5, rows=2_000, entries=10, terms=5
+    )
     return {
         name: [
             (start, replace(start, sampled=40 + seconds + run, java=30 + seconds / 2, wall=100, rows=8_000))
